@@ -1,0 +1,34 @@
+# Two commands: `make run` shows a real query, `make test` runs the tests. Both set everything up first.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.ready
+
+.PHONY: run test lint crash bench clean setup
+
+$(STAMP): constraints.txt pyproject.toml
+	test -d $(VENV) || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test,lint]'
+	touch $@
+
+setup: $(STAMP)
+
+run: $(STAMP)
+	$(BIN)/headrace run
+
+lint: $(STAMP)
+	$(BIN)/ruff check src tests
+	$(BIN)/ruff format --check src tests
+	$(BIN)/mypy
+
+test: $(STAMP) lint
+	$(BIN)/pytest
+
+crash: $(STAMP)
+	$(BIN)/headrace crash --rounds 200
+
+bench: $(STAMP)
+	$(BIN)/headrace bench rmw
+
+clean:
+	rm -rf $(VENV) build dist src/*.egg-info

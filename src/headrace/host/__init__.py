@@ -1,0 +1,1 @@
+"""The state host: one process per machine and Spark application that keeps the state."""

@@ -1,0 +1,95 @@
+"""What the host's server asks of the state behind it: begin a batch, apply rows, finish, commit.
+
+One transaction is one attempt of one Spark task at one batch of one partition. Its life:
+
+    begin ─▶ apply* ─▶ finish ─▶ commit          abort at any point before commit returns
+
+Threads: calls of one transaction come one after another, each possibly from another thread; different
+transactions run at the same time.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from headrace.spec import OperatorSpec
+
+
+@dataclass(frozen=True)
+class Ticket:
+    """What a task shows to begin: which partition of which operator, at which batch, on which base."""
+
+    application: str
+    query: str
+    operator: OperatorSpec
+    partition: int
+    batch: int
+    base: int | None  # the version that this batch starts from; None: the operator has none yet
+    attempt: int  # Spark's task attempt id: a larger one fences a smaller one
+    location: str  # absolute directory that holds the state of all queries
+    retain: int  # how many versions to keep
+
+    def to_json(self) -> str:
+        return json.dumps({**asdict(self), "operator": self.operator.to_json()})
+
+    @classmethod
+    def from_json(cls, text: str) -> Ticket:
+        said: dict[str, Any] = json.loads(text)
+        return cls(**{**said, "operator": OperatorSpec.from_json(said["operator"])})
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What one committed transaction did; sums over partitions make a batch's progress."""
+
+    partition: int
+    version: int
+    rows_in: int
+    rows_out: int
+    late_rows: int
+    keys: int  # rows of state after the batch, as far as known without reading the disk
+    memory_bytes: int
+    state_bytes: int  # bytes of the segments that the version names
+    written_bytes: int
+    apply_ms: float
+    finish_ms: float
+    seal_ms: float
+    publish_ms: float
+    watermark_ms: int | None
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+
+class Transaction(Protocol):
+    """One attempt at one batch of one partition."""
+
+    def apply(self, rows: pa.RecordBatch) -> None:
+        """Fold rows of `input_schema` into the state."""
+
+    def finish(self, seen_ms: Sequence[int | None]) -> Iterator[pa.RecordBatch]:
+        """Results of `output_schema`; `seen_ms` is this batch's largest event time per watermark node."""
+
+    def commit(self) -> Summary:
+        """Make the batch durable; raises `Fenced` when a newer attempt took the partition."""
+
+    def abort(self) -> None:
+        """Forget everything since begin; harmless after commit."""
+
+
+class StateService(Protocol):
+    """All partitions that a host holds."""
+
+    def begin(self, ticket: Ticket) -> Transaction:
+        """Open a transaction, fencing any older one of the same partition."""
+
+    def status(self) -> dict[str, Any]:
+        """What the host holds: partitions, versions, bytes."""
+
+    def close(self) -> None:
+        """Stop background work and release files."""
