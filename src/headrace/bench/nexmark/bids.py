@@ -1,0 +1,59 @@
+"""Bid events. The bidder's offset of 1000 is added once, as in Beam; Flink adds it twice."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.bench.nexmark.channels import HOT, ORDINARY, Channels
+from headrace.bench.nexmark.config import (
+    BID_BYTES,
+    FIRST_AUCTION_ID,
+    FIRST_PERSON_ID,
+    HOT_AUCTION_RATIO,
+    HOT_BIDDER_RATIO,
+)
+from headrace.bench.nexmark.draws import I64, Draws
+from headrace.bench.nexmark.ids import any_auction, any_person, hot, last_auction, last_person
+from headrace.bench.nexmark.schema import BID
+from headrace.bench.nexmark.slices import Slice
+from headrace.bench.nexmark.text import empty, padding
+
+_HOT_AUCTION, _AUCTION, _HOT_BIDDER, _BIDDER, _PRICE, _HOT_CHANNEL, _CHANNEL = range(2, 9)
+_FIXED_BYTES = 32
+
+
+def bids(events: Slice, channels: Channels) -> pa.RecordBatch:
+    """The rows of bid events."""
+    draws = events.draws
+    channel = pa.array(_channel(draws))
+    columns = [
+        pa.array(FIRST_AUCTION_ID + _auction(events)),
+        pa.array(FIRST_PERSON_ID + _bidder(events)),
+        pa.array(draws.price(_PRICE)),
+        channels.names.take(channel),
+        channels.urls.take(channel),
+        events.timestamps(),
+        padding(draws, _FIXED_BYTES, BID_BYTES) if events.config.extra else empty(len(events.ids)),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=BID)
+
+
+def _auction(events: Slice) -> I64:
+    """Every second bid is on the hot auction."""
+    last = last_auction(events.ids)
+    chosen = any_auction(last, events.draws, _AUCTION)
+    return np.where(events.draws.below(_HOT_AUCTION, HOT_AUCTION_RATIO) > 0, hot(last), chosen)
+
+
+def _bidder(events: Slice) -> I64:
+    """Three in four bids come from the hot bidder, who is the neighbour of the hot seller."""
+    last = last_person(events.ids)
+    chosen = any_person(last, events.draws, _BIDDER)
+    return np.where(events.draws.below(_HOT_BIDDER, HOT_BIDDER_RATIO) > 0, hot(last) + 1, chosen)
+
+
+def _channel(draws: Draws) -> I64:
+    """Every second bid comes through a hot channel."""
+    ordinary, well_known = draws.below(_CHANNEL, ORDINARY), ORDINARY + draws.below(_CHANNEL, len(HOT))
+    return np.where(draws.below(_HOT_CHANNEL, 2) > 0, well_known, ordinary)
