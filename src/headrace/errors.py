@@ -9,9 +9,11 @@
     │   ├── HostUnavailable   no state host answered
     │   └── Fenced            a newer attempt took over; this one must stop
     ├── ReadBack          maybe applied: read back and compare before going on
-    │   └── MaybeApplied
+    │   ├── MaybeApplied      the reply was lost
+    │   └── AlreadyExists     the name is taken, perhaps by this very write
     └── RestoreState      state on storage is not what it must be
         ├── StateMissing      a location, version or file is not there
+        │   └── BlobMissing       one name is not there, its location is
         ├── StateCorrupt      a checksum, length or magic does not match
         └── StateUnsupported  written by a newer format
 
@@ -78,12 +80,20 @@ class MaybeApplied(ReadBack):
     """A write may have been applied: read it back and compare its write id."""
 
 
+class AlreadyExists(ReadBack):
+    """The name is taken: read back to learn by whom."""
+
+
 class RestoreState(HeadraceError):
     """State on storage is not what it must be."""
 
 
 class StateMissing(RestoreState):
     """A location, version or file that must exist does not."""
+
+
+class BlobMissing(StateMissing):
+    """One name is absent from a location that is there."""
 
 
 class StateCorrupt(RestoreState):

@@ -1,0 +1,1 @@
+"""Object storage: the contract, and what fulfils it."""

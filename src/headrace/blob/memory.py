@@ -1,0 +1,57 @@
+"""Blobs in a dictionary: for tests and for trying things out.
+
+Invariants: a name, once bound, keeps its bytes until it is deleted.
+Threads: any; one lock guards the dictionary.
+"""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+from headrace.blob.base import check_name, check_prefix
+from headrace.errors import AlreadyExists, BlobMissing
+
+
+class MemoryBlobs:
+    """A location that lives as long as this object."""
+
+    def __init__(self) -> None:
+        self._held: dict[str, bytes] = {}
+        self._lock = threading.Lock()
+
+    @property
+    def root(self) -> str:
+        return "memory:"
+
+    def put_if_absent(self, name: str, data: bytes) -> None:
+        with self._lock:
+            if check_name(name) in self._held:
+                raise AlreadyExists(f"{self.root}{name} already exists", hint="read it back and compare")
+            self._held[name] = bytes(data)
+
+    def put_file(self, name: str, path: Path) -> None:
+        self.put_if_absent(name, path.read_bytes())
+        path.unlink()
+
+    def get(self, name: str) -> bytes:
+        with self._lock:
+            if check_name(name) not in self._held:
+                raise BlobMissing(f"{self.root}{name} does not exist")
+            return self._held[name]
+
+    def size(self, name: str) -> int:
+        return len(self.get(name))
+
+    def list(self, prefix: str) -> list[str]:
+        check_prefix(prefix)
+        with self._lock:
+            return sorted(name for name in self._held if name.startswith(prefix))
+
+    def delete(self, name: str) -> None:
+        with self._lock:
+            self._held.pop(check_name(name), None)
+
+    def local_path(self, name: str) -> Path | None:
+        check_name(name)
+        return None

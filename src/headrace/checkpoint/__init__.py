@@ -1,0 +1,1 @@
+"""Durable versions of one partition: publish, restore, collect."""

@@ -1,0 +1,145 @@
+"""What an operator was when its state began, so that a restart with another one is refused by name.
+
+The record `<query>/<operator>/operator.json` is written once and never changed. `differences` decides, and
+knows no storage. What may change: the watermark's delay, the emit mode, and names on the wire.
+"""
+
+from __future__ import annotations
+
+from itertools import zip_longest
+
+from headrace.blob.base import Blobs
+from headrace.blob.retry import Retry, put_or_read
+from headrace.clock import Clock, SystemClock
+from headrace.errors import BlobMissing, OperatorChanged, StateMissing
+from headrace.format.names import operator_record
+from headrace.format.record import corrupt, decode_record, encode_record
+from headrace.spec import Accumulator, Field, OperatorSpec, Window
+
+FORMAT_VERSION = 1
+_KIND = "operator"
+
+
+def ensure_operator(
+    blobs: Blobs,
+    query: str,
+    spec: OperatorSpec,
+    *,
+    create: bool = True,
+    clock: Clock | None = None,
+    retry: Retry | None = None,
+) -> OperatorSpec:
+    """The recorded operator; writes the record if there is none and `create` allows it.
+
+    Raises `OperatorChanged` when `spec` cannot go on with the recorded operator's state.
+    """
+    recorded = read_operator(blobs, query, spec.name)
+    name = operator_record(query, spec.name)
+    if recorded is None and not create:
+        raise StateMissing(
+            f"{blobs.root}/{name} is missing, but operator {spec.name!r} has committed batches",
+            hint="set spark.headrace.state.location to where this query's state is, bring it back from a "
+            "backup, or start again with a new checkpoint location",
+        )
+    if recorded is None:
+        data = encode_record(_KIND, FORMAT_VERSION, {"spec": spec.to_json()})
+        held = put_or_read(blobs, name, data, clock=clock or SystemClock(), retry=retry or Retry())
+        recorded = _decode(held, f"{blobs.root}/{name}")
+    refuse_changes(recorded, spec)
+    return recorded
+
+
+def read_operator(blobs: Blobs, query: str, operator: str) -> OperatorSpec | None:
+    """The recorded operator, or None when there is no record."""
+    name = operator_record(query, operator)
+    try:
+        return _decode(blobs.get(name), f"{blobs.root}/{name}")
+    except BlobMissing:
+        return None
+
+
+def refuse_changes(old: OperatorSpec, new: OperatorSpec) -> None:
+    """Raise `OperatorChanged` with every difference, if there is one."""
+    found = differences(old, new)
+    if found:
+        raise OperatorChanged(
+            f"operator {new.name!r} is not the one that wrote its state: " + "; ".join(found),
+            hint="the state was not touched: put the operator back as it was, or start the changed query "
+            "with a new checkpoint location",
+        )
+
+
+def differences(old: OperatorSpec, new: OperatorSpec) -> list[str]:
+    """What keeps `new` from using the state of `old`, for people; empty when nothing does."""
+    found = [
+        *_changes("key", [_key(field) for field in old.keys], [_key(field) for field in new.keys]),
+        *_changes("aggregate", _aggregates(old), _aggregates(new)),
+    ]
+    if old.window != new.window:
+        found.append(f"the window was {_window(old.window)}, is now {_window(new.window)}")
+    if len(old.delays_ms) != len(new.delays_ms):
+        found.append(f"watermarks below it were {len(old.delays_ms)}, are now {len(new.delays_ms)}")
+    if old.partitions != new.partitions:
+        found.append(
+            f"partitions were {old.partitions}, are now {new.partitions} "
+            f"(set spark.headrace.partitions back to {old.partitions})"
+        )
+    return found
+
+
+Part = tuple[str, str]  # what the user calls it, and what it is
+
+
+def _changes(noun: str, old: list[Part], new: list[Part]) -> list[str]:
+    found = []
+    for number, (before, after) in enumerate(zip_longest(old, new), start=1):
+        if before == after:
+            continue
+        if before is None:
+            found.append(f"{noun} #{number} {_said(after)} is new")
+        elif after is None:
+            found.append(f"{noun} #{number} {_said(before)} is gone")
+        elif noun == "key" and before[0] == after[0]:
+            found.append(f"key {before[0]} was {before[1]}, is now {after[1]}")
+        else:
+            found.append(f"{noun} #{number} was {_said(before)}, is now {_said(after)}")
+    return found
+
+
+def _said(part: Part) -> str:
+    return f"{part[0]} {part[1]}"
+
+
+def _key(field: Field) -> Part:
+    return f"`{field.label or field.name}`", field.type
+
+
+def _aggregates(spec: OperatorSpec) -> list[Part]:
+    inputs = {field.name: field for field in spec.inputs}
+    return [_aggregate(accumulator, inputs) for accumulator in spec.accumulators]
+
+
+def _aggregate(accumulator: Accumulator, inputs: dict[str, Field]) -> Part:
+    if accumulator.input is None:
+        argument, read = "*", ""
+    else:
+        field = inputs[accumulator.input]
+        argument, read = field.label or field.name, field.type
+    kept = accumulator.type if read in ("", accumulator.type) else f"{accumulator.type} of {read}"
+    overflow = f", on overflow {accumulator.overflow}" if accumulator.kind == "sum" else ""
+    return f"{accumulator.kind}({argument})", f"{kept}{overflow}"
+
+
+def _window(window: Window | None) -> str:
+    if window is None:
+        return "none"
+    offset = f" offset by {window.offset_us / 1e6:g} s" if window.offset_us else ""
+    return f"{window.width_us / 1e6:g} s{offset}"
+
+
+def _decode(data: bytes, where: str) -> OperatorSpec:
+    body = decode_record(_KIND, FORMAT_VERSION, data, where)
+    try:
+        return OperatorSpec.from_json(body["spec"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise corrupt(_KIND, where, f"its fields are not those of an operator ({error})") from error

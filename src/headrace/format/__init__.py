@@ -1,0 +1,1 @@
+"""Bytes on disk, and nothing else; documented in `docs/format.md`."""

@@ -1,0 +1,140 @@
+"""What makes up one version of one partition: the segments, and where event time stands.
+
+A manifest never changes. It names its parent by write id, so that two attempts at one version cannot be
+taken for each other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from headrace.format.names import Attempt, manifest_name, parse_segment
+from headrace.format.record import corrupt, decode_record, encode_record
+
+FORMAT_VERSION = 1
+_KIND = "manifest"
+
+
+@dataclass(frozen=True)
+class SegmentEntry:
+    """One segment of a version; `name` is relative to the partition, slices are inclusive bounds."""
+
+    name: str
+    size: int
+    rows: int
+    min_slice: int
+    max_slice: int
+    crc: int
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """One version of one partition, as one attempt wrote it."""
+
+    write_id: str  # unique to this very write
+    version: int
+    parent_write_id: str | None  # None: the first version of the operator
+    parent_version: int | None
+    run: int
+    attempt: int
+    operator_digest: str
+    partition: int
+    segments: tuple[SegmentEntry, ...]  # oldest first; of two rows for one key the later segment's counts
+    closed_through_us: int | None  # slices whose window ends at or before this are dead
+    frontiers_ms: tuple[int | None, ...]  # largest event time seen, one per watermark node
+    late_rows_total: int
+    keys: int  # rows of state, as far as known
+    width: int  # 64-bit words of a state row
+    format_version: int = FORMAT_VERSION
+
+    @property
+    def name(self) -> str:
+        """Its name, relative to the partition."""
+        return manifest_name(self.version, self.run, self.attempt)
+
+    @property
+    def written_by(self) -> Attempt:
+        return Attempt(self.version, self.run, self.attempt)
+
+    @property
+    def state_bytes(self) -> int:
+        return sum(segment.size for segment in self.segments)
+
+
+def encode(manifest: Manifest) -> bytes:
+    """The manifest's bytes; refuses one that `decode` would refuse."""
+    body = asdict(manifest)
+    del body["format_version"]
+    problem = _problem(manifest)
+    if problem:
+        raise ValueError(f"not a manifest: {problem}")
+    return encode_record(_KIND, manifest.format_version, body)
+
+
+def decode(data: bytes, where: str) -> Manifest:
+    """The manifest in `data`; `where` names the file in errors."""
+    body = decode_record(_KIND, FORMAT_VERSION, data, where)
+    try:
+        manifest = _from_body(body)
+    except (KeyError, TypeError) as error:
+        raise corrupt(_KIND, where, f"its fields are not those of a manifest ({error})") from error
+    problem = _problem(manifest)
+    if problem:
+        raise corrupt(_KIND, where, problem)
+    return manifest
+
+
+def succession_problem(parent: Manifest | None, manifest: Manifest) -> str | None:
+    """Why `manifest` may not follow `parent`, or None when it may.
+
+    A segment that the parent does not name must carry the new version in its name. Garbage collection
+    relies on it: a file of an older version that no manifest names will never be named again.
+    """
+    named = set() if parent is None else {segment.name for segment in parent.segments}
+    if manifest.parent_write_id != (None if parent is None else parent.write_id):
+        return "it names another parent"
+    if parent is not None and parent.version >= manifest.version:
+        return f"its version {manifest.version} does not come after its parent's {parent.version}"
+    for segment in manifest.segments:
+        parsed = parse_segment(segment.name)
+        if segment.name not in named and (parsed is None or parsed.attempt.version != manifest.version):
+            return f"{segment.name} is new in version {manifest.version} but its name says otherwise"
+    return None
+
+
+def _from_body(body: dict[str, Any]) -> Manifest:
+    return Manifest(
+        **{
+            **body,
+            "segments": tuple(SegmentEntry(**segment) for segment in body["segments"]),
+            "frontiers_ms": tuple(body["frontiers_ms"]),
+        }
+    )
+
+
+def _problem(manifest: Manifest) -> str | None:
+    """Why these values cannot be a manifest's, or None."""
+    strings = {"write_id", "operator_digest"}
+    optional = {"parent_write_id", "parent_version", "closed_through_us"}
+    for field in fields(Manifest):
+        value = getattr(manifest, field.name)
+        if field.name in ("segments", "frontiers_ms") or (value is None and field.name in optional):
+            continue
+        wanted = str if field.name in strings or field.name == "parent_write_id" else int
+        if type(value) is not wanted:
+            return f"{field.name} is {value!r}"
+    if not all(value is None or type(value) is int for value in manifest.frontiers_ms):
+        return f"frontiers_ms is {manifest.frontiers_ms!r}"
+    if (manifest.parent_write_id is None) != (manifest.parent_version is None):
+        return "it has half a parent"
+    return next(filter(None, map(_segment_problem, manifest.segments)), None)
+
+
+def _segment_problem(segment: SegmentEntry) -> str | None:
+    numbers = (segment.size, segment.rows, segment.min_slice, segment.max_slice, segment.crc)
+    if parse_segment(segment.name) is None:
+        return f"{segment.name!r} is not the name of a segment"
+    if any(type(number) is not int for number in numbers):
+        return f"{segment.name} has the numbers {numbers!r}"
+    return None

@@ -1,0 +1,133 @@
+"""The names of all files under a state location, made and parsed. Pure.
+
+    <query>/runs/<run>
+    <query>/<operator>/operator.json
+    <query>/<operator>/p<partition>/manifests/v<version>-r<run>-a<attempt>.manifest
+    <query>/<operator>/p<partition>/segments/v<version>-r<run>-a<attempt>-s<sequence>.segment
+
+Numbers are zero-padded, so that names sort as their numbers do: by version, then run, then attempt. A
+segment's version is that of the first manifest that names it, which is what lets garbage collection tell
+old files from those of an attempt that is still running.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from typing import NamedTuple
+from urllib.parse import quote
+
+RUNS = "runs"
+_COMPONENT_MAX = 200
+_VERSION, _RUN, _ATTEMPT, _SEQUENCE, _PARTITION = 12, 8, 12, 6, 4
+_STEM = rf"v(\d{{{_VERSION}}})-r(\d{{{_RUN}}})-a(\d{{{_ATTEMPT}}})"
+_MANIFEST = re.compile(rf"^{_STEM}\.manifest$")
+_SEGMENT = re.compile(rf"^{_STEM}-s(\d{{{_SEQUENCE}}})\.segment$")
+_RUN_NUMBER = re.compile(rf"^\d{{{_RUN}}}$")
+
+
+class Attempt(NamedTuple):
+    """Who wrote a file; compares by version, then run, then attempt."""
+
+    version: int
+    run: int
+    attempt: int
+
+
+@dataclass(frozen=True, order=True)
+class SegmentId:
+    """What a segment's name says."""
+
+    attempt: Attempt
+    sequence: int
+
+
+def component(name: str) -> str:
+    """`name` as one path component; distinct names stay distinct, and none is hidden or reserved.
+
+    Everything outside `A-Z a-z 0-9 _ - . ~` is percent-encoded, and so are a leading dot and the first
+    letter of the reserved word. A long name is cut and ends in a digest of the whole.
+    """
+    quoted = quote(name, safe="", errors="surrogatepass")
+    if not quoted:
+        return "%"
+    if quoted[0] == "." or quoted == RUNS:
+        quoted = f"%{ord(quoted[0]):02X}{quoted[1:]}"
+    if len(quoted) > _COMPONENT_MAX:
+        digest = hashlib.sha256(quoted.encode()).hexdigest()[:32]
+        return f"{quoted[: _COMPONENT_MAX - 34]}%~{digest}"
+    return quoted
+
+
+def operator_prefix(query: str, operator: str) -> str:
+    return f"{component(query)}/{component(operator)}"
+
+
+def operator_record(query: str, operator: str) -> str:
+    return f"{operator_prefix(query, operator)}/operator.json"
+
+
+def partition_prefix(query: str, operator: str, partition: int) -> str:
+    return f"{operator_prefix(query, operator)}/p{_padded(partition, _PARTITION)}"
+
+
+def runs_folder(query: str) -> str:
+    return f"{component(query)}/{RUNS}/"
+
+
+def run_record(query: str, run: int) -> str:
+    return f"{runs_folder(query)}{_padded(run, _RUN)}"
+
+
+def manifests_folder(prefix: str) -> str:
+    """Where the manifests of the partition at `prefix` are; ends in a slash."""
+    return f"{prefix}/manifests/"
+
+
+def manifest_name(version: int, run: int, attempt: int) -> str:
+    """The name of a manifest, relative to its partition."""
+    return f"manifests/{_stem(version, run, attempt)}.manifest"
+
+
+def segment_name(version: int, run: int, attempt: int, sequence: int) -> str:
+    """The name of a segment, relative to its partition."""
+    return f"segments/{_stem(version, run, attempt)}-s{_padded(sequence, _SEQUENCE)}.segment"
+
+
+def manifests_of(prefix: str, version: int) -> str:
+    """What the names of all manifests of one version start with."""
+    return f"{prefix}/manifests/v{_padded(version, _VERSION)}-"
+
+
+def parse_manifest(name: str) -> Attempt | None:
+    """What a manifest's name says, with or without folders; None for any other name."""
+    match = _MANIFEST.match(_file(name))
+    return Attempt(int(match[1]), int(match[2]), int(match[3])) if match else None
+
+
+def parse_segment(name: str) -> SegmentId | None:
+    """What a segment's name says, with or without folders; None for any other name."""
+    match = _SEGMENT.match(_file(name))
+    if match is None:
+        return None
+    return SegmentId(Attempt(int(match[1]), int(match[2]), int(match[3])), int(match[4]))
+
+
+def parse_run(name: str) -> int | None:
+    """The number of a run record, with or without folders; None for any other name."""
+    return int(_file(name)) if _RUN_NUMBER.match(_file(name)) else None
+
+
+def _stem(version: int, run: int, attempt: int) -> str:
+    return f"v{_padded(version, _VERSION)}-r{_padded(run, _RUN)}-a{_padded(attempt, _ATTEMPT)}"
+
+
+def _file(name: str) -> str:
+    return name.rpartition("/")[2]
+
+
+def _padded(number: int, digits: int) -> str:
+    if not 0 <= number < 10**digits:
+        raise ValueError(f"{number} does not fit the {digits} digits it has in a file name")
+    return f"{number:0{digits}d}"

@@ -1,0 +1,87 @@
+"""Blobs that fail the way real storage does: applied or not, reported or not.
+
+Invariants: a write that says `TryAgain` was not applied; one that says `MaybeApplied` was or was not. Reads
+and lists fail with `TryAgain` and never lie. Threads: as the blobs underneath; `next_outcome` is called
+once per operation.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from enum import Enum
+from pathlib import Path
+
+from headrace.blob.base import Blobs
+from headrace.errors import MaybeApplied, TryAgain
+
+
+class Outcome(Enum):
+    """What becomes of one operation: (applied, reported)."""
+
+    DONE = (True, True)
+    REFUSED = (False, True)
+    REPLY_LOST = (True, False)
+    REQUEST_LOST = (False, False)
+
+
+NextOutcome = Callable[[str], Outcome]  # takes the operation: "put", "put_file", "delete", "read"
+
+
+def seeded_outcomes(seed: int, rate: float) -> NextOutcome:
+    """Faults at `rate`, the same ones for the same seed."""
+    randomness = random.Random(seed)
+    faults = [Outcome.REFUSED, Outcome.REPLY_LOST, Outcome.REQUEST_LOST]
+
+    def next_outcome(operation: str) -> Outcome:
+        return randomness.choice(faults) if randomness.random() < rate else Outcome.DONE
+
+    return next_outcome
+
+
+class FaultyBlobs:
+    """Another location, reached over a bad line."""
+
+    def __init__(self, blobs: Blobs, next_outcome: NextOutcome) -> None:
+        self._blobs, self._next_outcome = blobs, next_outcome
+
+    @property
+    def root(self) -> str:
+        return self._blobs.root
+
+    def put_if_absent(self, name: str, data: bytes) -> None:
+        self._write("put", name, lambda: self._blobs.put_if_absent(name, data))
+
+    def put_file(self, name: str, path: Path) -> None:
+        self._write("put_file", name, lambda: self._blobs.put_file(name, path))
+
+    def delete(self, name: str) -> None:
+        self._write("delete", name, lambda: self._blobs.delete(name))
+
+    def get(self, name: str) -> bytes:
+        self._read(name)
+        return self._blobs.get(name)
+
+    def size(self, name: str) -> int:
+        self._read(name)
+        return self._blobs.size(name)
+
+    def list(self, prefix: str) -> list[str]:
+        self._read(prefix)
+        return self._blobs.list(prefix)
+
+    def local_path(self, name: str) -> Path | None:
+        return self._blobs.local_path(name)
+
+    def _write(self, operation: str, name: str, write: Callable[[], None]) -> None:
+        applied, reported = self._next_outcome(operation).value
+        if not applied and reported:
+            raise TryAgain(f"{operation} of {name} was refused by an injected fault")
+        if applied:
+            write()
+        if not reported:
+            raise MaybeApplied(f"the reply to {operation} of {name} was lost by an injected fault")
+
+    def _read(self, name: str) -> None:
+        if self._next_outcome("read") is not Outcome.DONE:
+            raise TryAgain(f"{name} could not be read: an injected fault")
