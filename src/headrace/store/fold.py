@@ -1,0 +1,118 @@
+"""Which kernel folds which accumulator, and with what."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from headrace.errors import ArithmeticOverflow
+from headrace.kernels import accumulate as kernel
+from headrace.kernels.bytes import total
+from headrace.spec import Accumulator
+from headrace.store.arrow import Column
+from headrace.store.layout import AccumulatorSlot, RowLayout
+from headrace.store.run import U8, U64
+from headrace.types import VARIABLE, decimal_parts, is_decimal
+
+Ids = npt.NDArray[np.int64]
+
+_OVERFLOW = {"wrap": kernel.WRAP, "error": kernel.ERROR, "null": kernel.NULL}
+
+
+@dataclass(frozen=True)
+class Arena:
+    """What a fold writes to: rows, the heap beside them and its counters (`kernels.bytes`)."""
+
+    rows: U64
+    heap: U8
+    counters: Ids
+
+
+@dataclass(frozen=True)
+class Fold:
+    """One accumulator of a layout, ready to run."""
+
+    accumulator: Accumulator
+    word: int
+    flag: int
+    has: np.uint64
+    second: np.uint64
+
+    @classmethod
+    def of(cls, layout: RowLayout, slot: AccumulatorSlot) -> Fold:
+        return cls(
+            slot.accumulator,
+            slot.word,
+            layout.key_width + slot.has_bit // 64,
+            np.uint64(1 << slot.has_bit % 64),
+            np.uint64(1 << slot.second_bit % 64),
+        )
+
+    @property
+    def column_type(self) -> str:
+        """The type that its input column is read as."""
+        return "double" if self.accumulator.kind == "moments" else self.accumulator.type
+
+    @property
+    def is_timed(self) -> bool:
+        return self.accumulator.kind in ("first", "last")
+
+    def heap_bytes(self, column: Column) -> int:
+        """Heap bytes that folding this column takes at most."""
+        holds = self.accumulator.kind in ("min", "max", "first", "last") and self.column_type in VARIABLE
+        return int(total(column.words.reshape(-1))) if holds else 0
+
+    def run(self, to: Arena, ids: Ids, column: Column, times: Column) -> None:
+        """Fold a column, row by row in its order; heap and rows have room for it."""
+        kind = self.accumulator.kind
+        words, heap, valid = column.words, column.heap, column.valid
+        if kind == "count":
+            kernel.count(to.rows, ids, self.word, valid)
+        elif kind == "sum":
+            self._sum(to.rows, ids, column)
+        elif kind == "moments":
+            kernel.moments(to.rows, ids, self.word, words, valid)
+        elif self.is_timed:
+            how = (self.second, comparison(self.column_type), kind == "last")
+            place = (to.rows, to.heap, to.counters, ids, self.word, self.flag, self.has)
+            at = times.words.reshape(-1).view(np.int64)
+            kernel.by_time(*place, *how, at, times.valid, words, heap, valid)
+        else:
+            place = (to.rows, to.heap, to.counters, ids, self.word, self.flag, self.has)
+            code, largest = comparison(self.column_type), kind == "max"
+            kernel.extreme(*place, code, largest, words, heap, valid)
+
+    def _sum(self, rows: U64, ids: Ids, column: Column) -> None:
+        of, words, valid = self.accumulator.type, column.words, column.valid
+        place = (self.word, self.flag, self.has)
+        overflow = kernel.ERROR if of == "duration" else _OVERFLOW[self.accumulator.overflow]
+        if of == "double":
+            kernel.sum_double(rows, ids, *place, words, valid)
+            fits = True
+        elif is_decimal(of):
+            limit = decimal_limit(of)
+            fits = kernel.sum_decimal(rows, ids, *place, self.second, overflow, *limit, words, valid)
+        else:
+            fits = kernel.sum_int(rows, ids, *place, self.second, overflow, words, valid)
+        if not fits:
+            raise ArithmeticOverflow(
+                f"the sum of {self.accumulator.input} left the range of {of}",
+                hint="cast the column to a wider type, or set spark.sql.ansi.enabled to false",
+            )
+
+
+def comparison(kind: str) -> int:
+    """How values of a type compare (see `kernels.accumulate`)."""
+    if kind in VARIABLE:
+        return kernel.VARIABLE
+    if is_decimal(kind):
+        return kernel.DECIMAL
+    return {"double": kernel.DOUBLE, "float": kernel.FLOAT}.get(kind, kernel.SIGNED)
+
+
+def decimal_limit(kind: str) -> tuple[np.uint64, np.uint64]:
+    """10^precision as two words: the first magnitude that does not fit."""
+    limit = 10 ** decimal_parts(kind)[0]
+    return np.uint64(limit & 0xFFFFFFFFFFFFFFFF), np.uint64(limit >> 64)
