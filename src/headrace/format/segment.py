@@ -1,0 +1,158 @@
+"""The bytes of a segment file: header, footer and trailer as 64-bit little-endian words.
+
+    segment = header · section* · footer · trailer
+    section = block* · index                      (index = firsts · offsets · row starts · checks · filter)
+
+`docs/format.md` documents every word. The chain of checksums ends in the trailer: it covers the footer, the
+footer covers each index, an index covers its blocks. So the trailer's checksum names the whole content.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from headrace.errors import StateCorrupt, StateUnsupported
+from headrace.kernels.checksum import xxh64
+from headrace.kernels.filter import filter_start
+from headrace.store.run import U64
+
+MAGIC = int.from_bytes(b"\x89HRSEG\r\n", "little")
+VERSION = 1
+HEADER_BYTES = 32
+TRAILER_BYTES = 32
+OFFSET_MAX = (1 << 40) - 1
+_ENTRY_WORDS = 8
+_WRAP = 1 << 64
+_HINT = "put back an intact copy of the file, or go back to an older version that does not name it"
+
+
+def corrupt(path: str | Path, what: str) -> StateCorrupt:
+    """The error for a segment whose bytes are wrong."""
+    return StateCorrupt(f"segment {path} is corrupt: {what}", hint=_HINT)
+
+
+@dataclass(frozen=True)
+class SectionEntry:
+    """Where one slice's rows lie in the file, and the range of their hashes."""
+
+    slice: int
+    rows: int
+    blocks: int
+    min_hash: int
+    max_hash: int
+    start: int  # byte offset of the first block
+    index: int  # byte offset of the index, which is the end of the last block
+    check: int  # of the index
+
+    @property
+    def index_words(self) -> int:
+        return 4 * self.blocks + 2 + int(filter_start(self.rows, self.blocks))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of blocks and index."""
+        return self.index - self.start + 8 * self.index_words
+
+    def pack(self) -> list[int]:
+        return [
+            self.slice % _WRAP,
+            self.rows,
+            self.blocks,
+            self.min_hash,
+            self.max_hash,
+            self.start,
+            self.index,
+            self.check,
+        ]
+
+
+@dataclass(frozen=True)
+class Footer:
+    """What is in the file, and the checksum that names its content."""
+
+    variable_words: tuple[int, ...]
+    sections: tuple[SectionEntry, ...]
+    checksum: int
+
+
+def header(width: int) -> bytes:
+    """The first 32 bytes; later format versions keep this form."""
+    return _checked([MAGIC, VERSION, width]).tobytes()
+
+
+def footer(
+    variable_words: Sequence[int], sections: Sequence[SectionEntry], offset: int
+) -> tuple[bytes, int]:
+    """Footer and trailer as they lie at byte `offset`, the end of the last section; and the checksum."""
+    packed = [len(variable_words), *variable_words, len(sections)]
+    for entry in sections:
+        packed += entry.pack()
+    body = np.array(packed, np.uint64)
+    check = int(xxh64(body))
+    return body.tobytes() + np.array([offset, body.size, check, MAGIC], np.uint64).tobytes(), check
+
+
+def check_header(path: str | Path, data: bytes, width: int) -> None:
+    """Raise unless `data` opens a segment of this format with rows of `width` words."""
+    if len(data) < HEADER_BYTES:
+        raise corrupt(path, f"it ends after {len(data)} bytes")
+    words = np.frombuffer(data, np.uint64).copy()
+    if int(words[0]) != MAGIC:
+        raise corrupt(path, "it does not begin with the magic of a segment")
+    if int(xxh64(words[:3])) != int(words[3]):
+        raise corrupt(path, "its header fails its checksum")
+    if int(words[1]) != VERSION:
+        raise StateUnsupported(
+            f"segment {path} has format version {words[1]}; this release reads version {VERSION}",
+            hint="run the release of Headrace that wrote it, or a newer one",
+        )
+    if int(words[2]) != width:
+        raise corrupt(path, f"its rows have {words[2]} words, the operator's have {width}")
+
+
+def footer_place(path: str | Path, trailer: bytes, size: int) -> tuple[int, int, int]:
+    """Byte offset, words and checksum of the footer of a file of `size` bytes."""
+    if len(trailer) < TRAILER_BYTES:
+        raise corrupt(path, "it is truncated")
+    offset, words, check, magic = (int(word) for word in np.frombuffer(trailer, np.uint64))
+    if magic != MAGIC:
+        raise corrupt(path, "it is truncated: it does not end with the magic of a segment")
+    if offset < HEADER_BYTES or offset + 8 * words + TRAILER_BYTES != size:
+        raise corrupt(
+            path, f"its length is {size} bytes, its trailer says {offset + 8 * words + TRAILER_BYTES}"
+        )
+    return offset, words, check
+
+
+def parse_footer(path: str | Path, data: bytes, offset: int, check: int) -> Footer:
+    """The footer that lies at byte `offset`."""
+    body = np.frombuffer(data, np.uint64).copy()
+    if int(xxh64(body)) != check:
+        raise corrupt(path, "its footer fails its checksum")
+    words = [int(word) for word in body]
+    variable, rest = tuple(words[1 : 1 + words[0]]), words[1 + words[0] :]
+    entries = tuple(
+        _entry(rest[at : at + _ENTRY_WORDS]) for at in range(1, 1 + rest[0] * _ENTRY_WORDS, _ENTRY_WORDS)
+    )
+    end = HEADER_BYTES
+    for entry in entries:
+        if entry.start != end or entry.index < entry.start:
+            raise corrupt(path, f"the section of slice {entry.slice} is not where it must be")
+        end = entry.index + 8 * entry.index_words
+    if end != offset:
+        raise corrupt(path, "its sections do not end at its footer")
+    return Footer(variable, entries, check)
+
+
+def _entry(words: Sequence[int]) -> SectionEntry:
+    signed = words[0] - _WRAP if words[0] >= _WRAP >> 1 else words[0]
+    return SectionEntry(signed, *words[1:])
+
+
+def _checked(words: Sequence[int]) -> U64:
+    body = np.array(words, np.uint64)
+    return np.append(body, np.uint64(xxh64(body)))
