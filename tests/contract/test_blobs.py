@@ -14,6 +14,7 @@ from headrace.blob.base import Blobs
 from headrace.blob.files import FileBlobs
 from headrace.blob.memory import MemoryBlobs
 from headrace.blob.retry import Retry, place_file, put_or_read
+from headrace.blob.unfinished import this_machine
 from headrace.errors import AlreadyExists, Fenced, MaybeApplied, StateMissing, TryAgain
 from headrace.testing import FaultyBlobs, ManualClock, Outcome, seeded_outcomes
 from headrace.testing.blob_contract import BlobsContract
@@ -82,6 +83,19 @@ def test_unfinished_files_are_never_listed(root: Path) -> None:
     (root / "a" / ".tmp-123").write_bytes(b"half")
     assert blobs.list("") == ["a/x"]
     assert blobs.list("a/") == ["a/x"]
+
+
+def test_only_what_the_dead_left_is_swept(root: Path) -> None:
+    blobs = FileBlobs.open(root, create=True)
+    blobs.put_if_absent("a/x", b"")
+    living = blobs.staging("a/s")
+    elsewhere = root / "a" / f".tmp-{2**30}-{'0' * 32}@{this_machine()}.other"
+    dead = root / "a" / f".tmp-{2**30}-{'0' * 32}@{this_machine()}"
+    for path in (living, elsewhere, dead):
+        path.write_bytes(b"half")
+    blobs.sweep("a/")
+    assert [path.exists() for path in (living, elsewhere, dead)] == [True, True, False]
+    assert blobs.list("") == ["a/x"]
 
 
 def test_a_full_disk_says_so_and_leaves_nothing(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

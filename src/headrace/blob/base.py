@@ -24,7 +24,7 @@ class Blobs(Protocol):
         """Store `data` under a name that must be free; raises `AlreadyExists` or `MaybeApplied`."""
 
     def staging(self, name: str) -> Path:
-        """A new local path to write a file at that `put_file(name, …)` then moves without copying if it can."""
+        """A new local path for a file that `put_file` will move to `name`, without copying if it can."""
 
     def put_file(self, name: str, path: Path) -> None:
         """Move a finished local file to a name that must be free; `path` is gone afterwards.
@@ -43,6 +43,9 @@ class Blobs(Protocol):
 
     def delete(self, name: str) -> None:
         """Remove a blob; one that is absent is fine."""
+
+    def sweep(self, prefix: str) -> None:
+        """Remove unfinished writes under `prefix` whose writers are known to be gone."""
 
     def local_path(self, name: str) -> Path | None:
         """Where a reader may open the blob directly; None when the location is not a file system."""

@@ -14,11 +14,11 @@ import contextlib
 import errno
 import os
 import shutil
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 from headrace.blob.base import check_name, check_prefix
+from headrace.blob.unfinished import hidden_name, is_alive, is_left_behind, this_machine
 from headrace.errors import AlreadyExists, BlobMissing, HeadraceError, MaybeApplied, StateMissing, TryAgain
 
 _NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EMLINK, errno.ENOSYS})
@@ -105,6 +105,14 @@ class FileBlobs:
         except OSError as error:
             raise _failed("delete", path, error) from error
 
+    def sweep(self, prefix: str) -> None:
+        machine = this_machine()
+        for folder, _, names in os.walk(self._root / check_prefix(prefix)):
+            for name in names:
+                if is_left_behind(name, machine, is_alive):
+                    with contextlib.suppress(OSError):
+                        os.unlink(os.path.join(folder, name))
+
     def local_path(self, name: str) -> Path | None:
         return self._path(name)
 
@@ -186,7 +194,7 @@ _RESTORE = "bring the file back from a backup, or start again with a new checkpo
 
 
 def _hidden_beside(path: Path) -> Path:
-    return path.parent / f".tmp-{uuid.uuid4().hex}"
+    return path.parent / hidden_name()
 
 
 def _make_directories(existing: Path, path: Path) -> None:

@@ -6,7 +6,9 @@ Threads: any; one lock guards the dictionary.
 
 from __future__ import annotations
 
+import tempfile
 import threading
+import uuid
 from pathlib import Path
 
 from headrace.blob.base import check_name, check_prefix
@@ -30,6 +32,10 @@ class MemoryBlobs:
                 raise AlreadyExists(f"{self.root}{name} already exists", hint="read it back and compare")
             self._held[name] = bytes(data)
 
+    def staging(self, name: str) -> Path:
+        check_name(name)
+        return Path(tempfile.gettempdir()) / f"headrace-{uuid.uuid4().hex}"
+
     def put_file(self, name: str, path: Path) -> None:
         self.put_if_absent(name, path.read_bytes())
         path.unlink()
@@ -51,6 +57,9 @@ class MemoryBlobs:
     def delete(self, name: str) -> None:
         with self._lock:
             self._held.pop(check_name(name), None)
+
+    def sweep(self, prefix: str) -> None:
+        check_prefix(prefix)
 
     def local_path(self, name: str) -> Path | None:
         check_name(name)

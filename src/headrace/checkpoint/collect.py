@@ -81,6 +81,7 @@ def collect(
     doomed = collectable(names, cache.values(), oldest, keep)
     for name in doomed:
         blobs.delete(name)
+    blobs.sweep(f"{prefix}/")
     return doomed
 
 

@@ -63,6 +63,17 @@ class BlobsContract:
         assert not finished.exists()
         assert blobs.get("p0/segments/s") == b"s" * 10_000
 
+    def test_a_staged_file_is_hidden_until_it_is_put(self, blobs: Blobs) -> None:
+        staged, other = blobs.staging("p0/segments/s"), blobs.staging("p0/segments/s")
+        assert staged != other
+        staged.write_bytes(b"rows")
+        assert blobs.list("") == []
+        blobs.sweep("p0/")
+        blobs.put_file("p0/segments/s", staged)
+        assert blobs.list("") == ["p0/segments/s"]
+        assert blobs.get("p0/segments/s") == b"rows"
+        assert not staged.exists()
+
     def test_an_absent_name_is_missing(self, blobs: Blobs) -> None:
         blobs.put_if_absent("a/b", b"")
         for name in ("a/c", "nowhere/c", "a/b/c"):

@@ -52,6 +52,9 @@ class FaultyBlobs:
     def put_if_absent(self, name: str, data: bytes) -> None:
         self._write("put", name, lambda: self._blobs.put_if_absent(name, data))
 
+    def staging(self, name: str) -> Path:
+        return self._blobs.staging(name)
+
     def put_file(self, name: str, path: Path) -> None:
         self._write("put_file", name, lambda: self._blobs.put_file(name, path))
 
@@ -69,6 +72,9 @@ class FaultyBlobs:
     def list(self, prefix: str) -> list[str]:
         self._read(prefix)
         return self._blobs.list(prefix)
+
+    def sweep(self, prefix: str) -> None:
+        self._blobs.sweep(prefix)
 
     def local_path(self, name: str) -> Path | None:
         return self._blobs.local_path(name)
