@@ -37,7 +37,8 @@ _SCORED = _pair_table(b"_" * 26 + _LETTERS * 12)
 
 def strings(offsets: npt.NDArray[np.int32], data: pa.Buffer | None) -> pa.Array:
     """A string array over ready buffers."""
-    return pa.StringArray.from_buffers(len(offsets) - 1, pa.py_buffer(offsets), data)
+    filled = pa.py_buffer(b"") if data is None else data
+    return pa.StringArray.from_buffers(len(offsets) - 1, pa.py_buffer(offsets), filled)
 
 
 def offsets_of(lengths: I64) -> npt.NDArray[np.int32]:

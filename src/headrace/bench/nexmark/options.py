@@ -1,0 +1,120 @@
+"""The source's options, from the strings that a user gives to Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TypeVar
+
+from headrace.bench.nexmark.config import BASE_TIME_MS, NexmarkConfig
+from headrace.bench.nexmark.schema import schema
+from headrace.errors import QueryError
+
+NAMES = (
+    "view",
+    "events",
+    "rate",
+    "eventsPerBatch",
+    "throttle",
+    "outOfOrderGroup",
+    "lateProbability",
+    "lateMaxMs",
+    "seed",
+    "baseTime",
+    "partitions",
+    "extra",
+)
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class NexmarkOptions:
+    """How a stream is cut and paced (here) and what is in it (`config`)."""
+
+    config: NexmarkConfig
+    view: str = "all"
+    events: int | None = None
+    events_per_batch: int = 1_000_000
+    throttle: bool = False
+    partitions: int = 4
+
+    @classmethod
+    def parse(cls, given: Mapping[str, str]) -> NexmarkOptions:
+        """Read the options; names are case-insensitive, and an unknown one is an error."""
+        read = _Reader({name.lower(): value for name, value in given.items()})
+        config = NexmarkConfig(
+            seed=read("seed", int, 0),
+            rate=read("rate", int, 10_000),
+            base_time_ms=read("baseTime", _time_ms, BASE_TIME_MS),
+            out_of_order_group=read("outOfOrderGroup", int, 1),
+            late_probability=read("lateProbability", float, 0.0),
+            late_max_ms=read("lateMaxMs", int, 3000),
+            extra=read("extra", _flag, True),
+        )
+        view = read("view", _view, "all")
+        events = read("events", _whole, None)
+        per_batch = read("eventsPerBatch", _positive, 1_000_000)
+        throttle, partitions = read("throttle", _flag, False), read("partitions", _positive, 4)
+        return cls(config, view, events, per_batch, throttle, partitions)
+
+    def need_events(self, reader: str) -> int:
+        """The total, for a reader that must come to an end."""
+        if self.events is None:
+            raise QueryError(f"nexmark: {reader} needs an end", hint='add .option("events", …)')
+        return self.events
+
+
+class _Reader:
+    """Looks options up and turns a bad value into an error that names it."""
+
+    def __init__(self, given: dict[str, str]) -> None:
+        self._given = given
+        unknown = given.keys() - {name.lower() for name in NAMES}
+        if unknown:
+            raise QueryError(
+                f"nexmark: unknown option {', '.join(sorted(unknown))}", hint=f"it knows {', '.join(NAMES)}"
+            )
+
+    def __call__(self, name: str, convert: Callable[[str], _T], default: _T) -> _T:
+        text = self._given.get(name.lower())
+        if text is None:
+            return default
+        try:
+            return convert(text)
+        except ValueError as error:
+            raise QueryError(f"nexmark: {name} is {text!r}", hint=str(error)) from error
+
+
+def _flag(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ValueError("give true or false")
+    return text.lower() == "true"
+
+
+def _whole(text: str) -> int | None:
+    if int(text) < 0:
+        raise ValueError("give a number that is not negative")
+    return int(text)
+
+
+def _positive(text: str) -> int:
+    if int(text) < 1:
+        raise ValueError("give a positive number")
+    return int(text)
+
+
+def _view(text: str) -> str:
+    schema(text.lower())
+    return text.lower()
+
+
+def _time_ms(text: str) -> int:
+    """Milliseconds since 1970, or an ISO 8601 time; one without an offset is UTC."""
+    if text.lstrip("-").isdigit():
+        return int(text)
+    moment = datetime.fromisoformat(text)
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return int(moment.timestamp() * 1000)
