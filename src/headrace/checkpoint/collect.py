@@ -9,7 +9,8 @@ holes.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, MutableMapping
+from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapping
+from dataclasses import dataclass
 
 from headrace.blob.base import Blobs
 from headrace.checkpoint.restore import read_manifest
@@ -18,16 +19,21 @@ from headrace.format.manifest import Manifest
 from headrace.format.names import parse_manifest, parse_segment
 
 
-def oldest_retained(names: Iterable[str], committed: int, retain: int) -> int | None:
-    """The oldest of the newest `retain` versions at or below `committed`; None when there is none.
+def oldest_retained(parent_of: Callable[[int], int | None], committed: int, retain: int) -> int:
+    """The last of `retain` versions on the way from `committed` to its ancestors.
 
-    All attempts at a version count as one.
+    Following parents, not numbers, leaves out versions that an attempt published and Spark never committed.
+    `parent_of` gives None for a version without a parent, or whose parent is no longer there.
     """
     if retain < 1:
         raise ValueError(f"at least one version is retained, not {retain}")
-    parsed = map(parse_manifest, names)
-    found = sorted({attempt.version for attempt in parsed if attempt and attempt.version <= committed})
-    return found[-retain:][0] if found else None
+    oldest = committed
+    for _ in range(retain - 1):
+        parent = parent_of(oldest)
+        if parent is None:
+            break
+        oldest = parent
+    return oldest
 
 
 def collectable(
@@ -65,28 +71,45 @@ def collect(
     which Spark may still replay from its base. `known` is the caller's cache of manifests read before.
     """
     names = blobs.list(f"{prefix}/")
-    oldest = oldest_retained(names, committed, retain)
-    if oldest is None:
+    newest = {attempt.version: name for name in names if (attempt := parse_manifest(name))}
+    start = max((version for version in newest if version <= committed), default=None)
+    if start is None:
         return []
-    cache: MutableMapping[str, Manifest] = {} if known is None else known
-    retained = _retained_names(names, oldest)
+    manifests = _Manifests(blobs, {} if known is None else known)
     try:
-        for name in retained:
-            if name not in cache:
-                cache[name] = read_manifest(blobs, name)
+        oldest = oldest_retained(lambda version: manifests.parent(newest, version), start, retain)
+        retained = manifests.only([n for n in names if (a := parse_manifest(n)) and a.version >= oldest])
     except BlobMissing:
         return []  # another collector is ahead of this one; the next call sees what it left
-    for stale in set(cache).difference(retained):
-        del cache[stale]
-    doomed = collectable(names, cache.values(), oldest, keep)
+    doomed = collectable(names, retained, oldest, keep)
     for name in doomed:
         blobs.delete(name)
     blobs.sweep(f"{prefix}/")
     return doomed
 
 
-def _retained_names(names: Iterable[str], oldest: int) -> list[str]:
-    return [name for name in names if (attempt := parse_manifest(name)) and attempt.version >= oldest]
+@dataclass(frozen=True)
+class _Manifests:
+    """Manifests on storage, read at most once each."""
+
+    blobs: Blobs
+    known: MutableMapping[str, Manifest]
+
+    def read(self, name: str) -> Manifest:
+        if name not in self.known:
+            self.known[name] = read_manifest(self.blobs, name)
+        return self.known[name]
+
+    def parent(self, newest: Mapping[int, str], version: int) -> int | None:
+        """The version before `version`, if `newest`, the truth of each version, still has it."""
+        parent = self.read(newest[version]).parent_version
+        return parent if parent in newest else None
+
+    def only(self, names: Collection[str]) -> list[Manifest]:
+        """The manifests of those names; all others are forgotten."""
+        for stale in set(self.known).difference(names):
+            del self.known[stale]
+        return [self.read(name) for name in names]
 
 
 def _file(name: str) -> str:

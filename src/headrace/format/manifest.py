@@ -133,7 +133,8 @@ def _problem(manifest: Manifest) -> str | None:
 
 def _segment_problem(segment: SegmentEntry) -> str | None:
     numbers = (segment.size, segment.rows, segment.min_slice, segment.max_slice, segment.crc)
-    if parse_segment(segment.name) is None:
+    folder, _, file = segment.name.rpartition("/")
+    if folder != "segments" or parse_segment(file) is None:
         return f"{segment.name!r} is not the name of a segment"
     if any(type(number) is not int for number in numbers):
         return f"{segment.name} has the numbers {numbers!r}"

@@ -22,9 +22,9 @@ RUNS = "runs"
 _COMPONENT_MAX = 200
 _VERSION, _RUN, _ATTEMPT, _SEQUENCE, _PARTITION = 12, 8, 12, 6, 4
 _STEM = rf"v(\d{{{_VERSION}}})-r(\d{{{_RUN}}})-a(\d{{{_ATTEMPT}}})"
-_MANIFEST = re.compile(rf"^{_STEM}\.manifest$")
-_SEGMENT = re.compile(rf"^{_STEM}-s(\d{{{_SEQUENCE}}})\.segment$")
-_RUN_NUMBER = re.compile(rf"^\d{{{_RUN}}}$")
+_MANIFEST = re.compile(rf"{_STEM}\.manifest", re.ASCII)
+_SEGMENT = re.compile(rf"{_STEM}-s(\d{{{_SEQUENCE}}})\.segment", re.ASCII)
+_RUN_NUMBER = re.compile(rf"\d{{{_RUN}}}", re.ASCII)
 
 
 class Attempt(NamedTuple):
@@ -102,13 +102,13 @@ def manifests_of(prefix: str, version: int) -> str:
 
 def parse_manifest(name: str) -> Attempt | None:
     """What a manifest's name says, with or without folders; None for any other name."""
-    match = _MANIFEST.match(_file(name))
+    match = _MANIFEST.fullmatch(_file(name))
     return Attempt(int(match[1]), int(match[2]), int(match[3])) if match else None
 
 
 def parse_segment(name: str) -> SegmentId | None:
     """What a segment's name says, with or without folders; None for any other name."""
-    match = _SEGMENT.match(_file(name))
+    match = _SEGMENT.fullmatch(_file(name))
     if match is None:
         return None
     return SegmentId(Attempt(int(match[1]), int(match[2]), int(match[3])), int(match[4]))
@@ -116,7 +116,7 @@ def parse_segment(name: str) -> SegmentId | None:
 
 def parse_run(name: str) -> int | None:
     """The number of a run record, with or without folders; None for any other name."""
-    return int(_file(name)) if _RUN_NUMBER.match(_file(name)) else None
+    return int(_file(name)) if _RUN_NUMBER.fullmatch(_file(name)) else None
 
 
 def _stem(version: int, run: int, attempt: int) -> str:

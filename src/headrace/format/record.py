@@ -18,8 +18,8 @@ from typing import Any
 
 from headrace.errors import StateCorrupt, StateUnsupported
 
-_MAGIC = re.compile(rb"^headrace ([a-z]+) (\d{1,9})$")
-_TRAILER = re.compile(rb"^crc32 ([0-9a-f]{8})\n$")
+_MAGIC = re.compile(rb"headrace ([a-z]+) (\d{1,9})")
+_TRAILER = re.compile(rb"crc32 ([0-9a-f]{8})\n")
 _RESTORE = "bring the file back from a backup, or start again with a new checkpoint location"
 
 
@@ -32,7 +32,7 @@ def encode_record(kind: str, version: int, body: Mapping[str, Any]) -> bytes:
 def decode_record(kind: str, version: int, data: bytes, where: str) -> dict[str, Any]:
     """The body of a record of `kind`, at most of format `version`; `where` names the file in errors."""
     cut = data.rfind(b"\n", 0, len(data) - 1) + 1
-    head, trailer = data[:cut], _TRAILER.match(data[cut:])
+    head, trailer = data[:cut], _TRAILER.fullmatch(data[cut:])
     if trailer is None:
         raise corrupt(
             kind, where, f"its checksum line is missing after {len(data)} bytes; it was cut short"
@@ -40,7 +40,7 @@ def decode_record(kind: str, version: int, data: bytes, where: str) -> dict[str,
     if int(trailer[1], 16) != zlib.crc32(head):
         raise corrupt(kind, where, "its checksum does not match")
     first, _, text = head.partition(b"\n")
-    magic = _MAGIC.match(first)
+    magic = _MAGIC.fullmatch(first)
     if magic is None or magic[1].decode() != kind:
         raise corrupt(kind, where, f"it starts with {first[:40]!r}")
     if int(magic[2]) > version:

@@ -1,0 +1,139 @@
+"""Protects the operator record: a changed operator is refused by name, a compatible one goes on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from headrace.blob.memory import MemoryBlobs
+from headrace.checkpoint.operator_record import differences, ensure_operator, read_operator
+from headrace.errors import OperatorChanged, StateCorrupt, StateMissing
+from headrace.format.names import operator_record
+from headrace.ids import new_write_id, spec_digest
+from headrace.spec import Accumulator, Field, OperatorSpec, Window
+from headrace.testing import FaultyBlobs, ManualClock, seeded_outcomes
+
+SPEC = OperatorSpec(
+    name="counts",
+    keys=(Field("k0", "int64", "user"), Field("k1", "string", "city")),
+    inputs=(Field("i0", "double", "amount"), Field("i1", "int32", "price")),
+    accumulators=(Accumulator("count", None, "int64"), Accumulator("sum", "i0", "double")),
+    window=Window(60_000_000),
+    emit="final",
+    timed=True,
+    delays_ms=(10_000,),
+    partitions=4,
+)
+
+CHANGES = [
+    (
+        {"keys": (Field("k0", "string", "user"), SPEC.keys[1])},
+        ["key `user` was int64, is now string"],
+    ),
+    (
+        {"keys": (Field("k0", "int64", "account"), SPEC.keys[1])},
+        ["key #1 was `user` int64, is now `account` int64"],
+    ),
+    ({"keys": SPEC.keys[:1]}, ["key #2 `city` string is gone"]),
+    ({"keys": (*SPEC.keys, Field("k2", "date", "day"))}, ["key #3 `day` date is new"]),
+    (
+        {"accumulators": (SPEC.accumulators[0], Accumulator("max", "i1", "int32"))},
+        ["aggregate #2 was sum(amount) double, on overflow error, is now max(price) int32"],
+    ),
+    (
+        {"accumulators": (Accumulator("count", "i0", "int64"), SPEC.accumulators[1])},
+        ["aggregate #1 was count(*) int64, is now count(amount) int64 of double"],
+    ),
+    (
+        {"accumulators": SPEC.accumulators[:1]},
+        ["aggregate #2 sum(amount) double, on overflow error is gone"],
+    ),
+    ({"window": None}, ["the window was 60 s, is now none"]),
+    ({"window": Window(60_000_000, 5_000_000)}, ["the window was 60 s, is now 60 s offset by 5 s"]),
+    ({"delays_ms": (1, 2)}, ["watermarks below it were 1, are now 2"]),
+    (
+        {"partitions": 8},
+        ["partitions were 4, are now 8 (set spark.headrace.partitions back to 4)"],
+    ),
+]
+
+
+@pytest.mark.parametrize(("change", "said"), CHANGES)
+def test_a_difference_is_said_in_words(change: dict[str, object], said: list[str]) -> None:
+    assert differences(SPEC, replace(SPEC, **change)) == said
+
+
+COMPATIBLE = [
+    {},
+    {"delays_ms": (99_000,)},
+    {"emit": "changes"},
+    {  # only the names on the wire differ
+        "inputs": (Field("i9", "double", "amount"),),
+        "accumulators": (SPEC.accumulators[0], Accumulator("sum", "i9", "double")),
+    },
+]
+
+
+@pytest.mark.parametrize("change", COMPATIBLE)
+def test_what_leaves_the_state_alone_is_allowed(change: dict[str, object]) -> None:
+    changed = replace(SPEC, **change)
+    assert differences(SPEC, changed) == []
+    assert spec_digest(changed) == spec_digest(SPEC)
+
+
+def test_the_digest_changes_with_the_rows() -> None:
+    changed = [
+        {"keys": (Field("k0", "string", "user"), SPEC.keys[1])},
+        {"accumulators": SPEC.accumulators[:1]},
+        {"window": None},
+        {"partitions": 8},
+    ]
+    digests = {spec_digest(replace(SPEC, **change)) for change in changed}
+    assert len(digests | {spec_digest(SPEC)}) == 5
+
+
+def test_the_record_is_written_once_and_holds_the_first_spec() -> None:
+    blobs = MemoryBlobs()
+    assert read_operator(blobs, "q", "counts") is None
+    assert ensure_operator(blobs, "q", SPEC) == SPEC
+    assert ensure_operator(blobs, "q", replace(SPEC, delays_ms=(5,))) == SPEC
+    assert read_operator(blobs, "q", "counts") == SPEC
+
+
+def test_a_changed_operator_is_refused_and_the_record_stays() -> None:
+    blobs = MemoryBlobs()
+    ensure_operator(blobs, "q", SPEC)
+    before = blobs.get(operator_record("q", "counts"))
+    with pytest.raises(OperatorChanged, match=r"'counts'.*partitions were 4[\s\S]*not touched"):
+        ensure_operator(blobs, "q", replace(SPEC, partitions=8))
+    assert blobs.get(operator_record("q", "counts")) == before
+
+
+def test_a_record_that_must_exist_is_not_made_up() -> None:
+    blobs = MemoryBlobs()
+    with pytest.raises(StateMissing, match="committed batches"):
+        ensure_operator(blobs, "q", SPEC, create=False)
+    assert blobs.list("") == []
+
+
+def test_a_damaged_record_is_named() -> None:
+    blobs = MemoryBlobs()
+    blobs.put_if_absent(operator_record("q", "counts"), b"{}")
+    with pytest.raises(StateCorrupt, match=r"operator\.json"):
+        ensure_operator(blobs, "q", SPEC)
+
+
+def test_a_lost_reply_to_the_first_write_is_settled() -> None:
+    for seed in range(20):
+        blobs = MemoryBlobs()
+        faulty = FaultyBlobs(blobs, seeded_outcomes(seed, 0.2))
+        try:
+            ensure_operator(faulty, "q", SPEC, clock=ManualClock())
+        except Exception:
+            continue
+        assert read_operator(blobs, "q", "counts") == SPEC
+
+
+def test_write_ids_are_unique() -> None:
+    assert len({new_write_id() for _ in range(100)}) == 100

@@ -1,0 +1,60 @@
+"""Protects run numbers: one per application, growing, and never shared through a race or a lost reply."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from headrace.blob.memory import MemoryBlobs
+from headrace.checkpoint.runs import application_of, claim_run, ensure_current, newest_run
+from headrace.errors import Fenced, HeadraceError, StateCorrupt
+from headrace.format.names import run_record
+from headrace.testing import FaultyBlobs, ManualClock, seeded_outcomes
+
+
+def test_an_application_keeps_its_run_and_the_next_takes_the_next() -> None:
+    blobs = MemoryBlobs()
+    assert [claim_run(blobs, "q", app) for app in ("a", "a", "b", "b", "a")] == [1, 1, 2, 2, 3]
+    assert claim_run(blobs, "another query", "a") == 1
+    assert newest_run(blobs, "q") == 3
+
+
+def test_racing_applications_get_different_runs_and_hosts_of_one_share_its() -> None:
+    blobs = MemoryBlobs()
+    for number in range(1, 8):
+        with ThreadPoolExecutor(8) as pool:
+            apps = [f"{number}-{index % 4}" for index in range(8)]
+            claimed = list(pool.map(lambda app: claim_run(blobs, "q", app), apps))
+        for app, run in zip(apps, claimed, strict=True):
+            assert application_of(blobs, "q", run) == app
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_lost_replies_do_not_make_two_owners(seed: int) -> None:
+    held, owners = MemoryBlobs(), {}
+    faulty = FaultyBlobs(held, seeded_outcomes(seed, 0.3))
+    for app in ["a", "b", "c", "d"]:
+        try:
+            run = claim_run(faulty, "q", app, clock=ManualClock())
+        except HeadraceError:
+            continue
+        assert owners.setdefault(run, app) == app
+        assert application_of(held, "q", run) == app
+
+
+def test_a_larger_run_fences_a_smaller() -> None:
+    blobs = MemoryBlobs()
+    old = claim_run(blobs, "q", "a")
+    ensure_current(blobs, "q", old)
+    new = claim_run(blobs, "q", "b")
+    ensure_current(blobs, "q", new)
+    with pytest.raises(Fenced, match=r"run 1 .* taken over by run 2 of application b"):
+        ensure_current(blobs, "q", old)
+
+
+def test_a_damaged_run_is_named() -> None:
+    blobs = MemoryBlobs()
+    blobs.put_if_absent(run_record("q", 1), b"garbage")
+    with pytest.raises(StateCorrupt, match="00000001"):
+        claim_run(blobs, "q", "a")
