@@ -1,0 +1,56 @@
+"""The sides that the `rmw` benchmark compares: each turns the input into the same running count and sum."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+_PROVIDER = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+_CHANGELOG = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
+
+
+@dataclass(frozen=True)
+class Side:
+    """A way to run the query: Spark settings, the output mode and the plan."""
+
+    name: str
+    title: str
+    plan: Callable[[Any, int], Any]  # (input DataFrame, partitions) → output DataFrame
+    settings: dict[str, str] = field(default_factory=dict)
+
+
+def _headrace(rows: Any, _partitions: int) -> Any:
+    import headrace as hr
+
+    return hr.stream(rows).groupBy("key").agg(n=hr.count(), total=hr.sum("amount"))
+
+
+def _spark(rows: Any, _partitions: int) -> Any:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    return rows.groupBy("key").agg(F.count("*").alias("n"), F.sum("amount").alias("total"))
+
+
+def _floor(rows: Any, partitions: int) -> Any:
+    """The same rows through the same shuffle and a Python stage that returns them."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    hashed = rows.withColumn("hash", F.xxhash64("key"))
+    group = F.shiftrightunsigned("hash", 54)
+    spread = hashed.repartitionById(partitions, (group * partitions / 1024).cast("int"))
+    return spread.mapInArrow(_same, spread.schema)
+
+
+def _same(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield from batches
+
+
+_ROCKSDB = {"spark.sql.streaming.stateStore.providerClass": _PROVIDER}
+
+HEADRACE = Side("headrace", "Headrace", _headrace)
+FLOOR = Side("floor", "no state (floor)", _floor)
+ROCKSDB = Side("rocksdb", "Spark, RocksDB", _spark, {**_ROCKSDB, _CHANGELOG: "false"})
+CHANGELOG = Side("changelog", "Spark, RocksDB + changelog", _spark, {**_ROCKSDB, _CHANGELOG: "true"})

@@ -1,0 +1,51 @@
+"""`headrace`: the commands. Each loads what it needs when it runs, so that `--help` is quick."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(
+    no_args_is_help=True, add_completion=False, help="A state engine for PySpark Structured Streaming."
+)
+bench = typer.Typer(no_args_is_help=True, help="Benchmarks; the last line of each is one JSON object.")
+app.add_typer(bench, name="bench")
+
+
+@app.command()
+def run(
+    seconds: Annotated[int, typer.Option(help="How long to keep the stream going.")] = 30,
+    out: Annotated[Path, typer.Option(help="Where output, checkpoints and state go.")] = Path("out"),
+) -> None:
+    """Run NEXMark queries on an embedded Spark, showing their progress, then print what they found."""
+    from headrace.cli.demo import demonstrate
+
+    demonstrate(seconds, out)
+
+
+@bench.command()
+def rmw(
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer batches; under three minutes.")] = False,
+    large: Annotated[bool, typer.Option("--large", help="20 M string keys under a 256 MB limit.")] = False,
+) -> None:
+    """A running count and sum per key, against Spark's RocksDB store and against no state at all."""
+    from headrace.bench.rmw import run as run_bench
+
+    typer.echo(run_bench(quick=quick, large=large))
+
+
+@app.command()
+def crash(
+    rounds: Annotated[int, typer.Option(help="How many times to kill something.")] = 200,
+    seed: Annotated[int, typer.Option(help="The first round's seed; a failure names its own.")] = 1,
+) -> None:
+    """Kill the host, a worker or the driver at random moments and compare the results."""
+    from headrace.testing.crash import run_rounds
+
+    raise typer.Exit(run_rounds(rounds, seed))
+
+
+if __name__ == "__main__":
+    app()

@@ -1,0 +1,114 @@
+"""Where one partition lives on storage: writing its segments and manifests, opening them again."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from headrace.blob.base import Blobs
+from headrace.checkpoint.publish import ManifestPublisher
+from headrace.errors import StateMissing
+from headrace.format.manifest import Manifest, SegmentEntry
+from headrace.format.names import segment_name
+from headrace.host.contract import Ticket
+from headrace.ids import new_write_id, spec_digest
+from headrace.store.layout import RowLayout
+from headrace.store.run import Run
+from headrace.store.seal import write_segment
+from headrace.store.segment import Segment
+
+
+@dataclass(frozen=True)
+class PartitionHome:
+    """The partition's folder: `<query>/<operator>/p<partition>`."""
+
+    blobs: Blobs
+    prefix: str
+    publisher: ManifestPublisher
+    sequence: itertools.count[int]
+
+    def path_of(self, name: str) -> Path:
+        path = self.blobs.local_path(f"{self.prefix}/{name}")
+        if path is None:
+            raise StateMissing(
+                f"{self.blobs.root} has no files that can be read in place",
+                hint="set spark.headrace.state.location to a directory on a file system",
+            )
+        return path
+
+    def new_segment(self, ticket: Ticket, run: int) -> str:
+        """A name that no other attempt has or will have."""
+        return segment_name(ticket.batch, run, ticket.attempt, next(self.sequence))
+
+    def sealer(self, ticket: Ticket, run: int) -> Callable[[list[tuple[int, list[Run]]]], Segment]:
+        """What writes the sections of this ticket's epoch as a new segment."""
+        layout = RowLayout(ticket.operator)
+
+        def seal(sections: list[tuple[int, list[Run]]]) -> Segment:
+            name = self.new_segment(ticket, run)
+            staged = self.blobs.staging(f"{self.prefix}/{name}")
+            write_segment(staged, layout.width, sections, layout.variable_words, sync=False)
+            self.publisher.place_segment(name, staged)
+            return Segment.open(self.path_of(name), layout.width, layout.variable_key_words)
+
+        return seal
+
+    def stage(self) -> Path:
+        """Where a compaction may write before a commit gives its file a name."""
+        return self.blobs.staging(f"{self.prefix}/segments/compaction")
+
+    def adopt(self, segment: Segment, ticket: Ticket, run: int) -> None:
+        """Give a staged segment a name of the version being committed."""
+        name = self.new_segment(ticket, run)
+        self.publisher.place_segment(name, Path(segment.path))
+        segment.path = str(self.path_of(name))
+
+    def open_segments(self, manifest: Manifest, layout: RowLayout) -> list[Segment]:
+        return [
+            Segment.open(self.path_of(entry.name), layout.width, layout.variable_key_words)
+            for entry in manifest.segments
+        ]
+
+    def manifest(
+        self,
+        *,
+        ticket: Ticket,
+        run: int,
+        base: Manifest | None,
+        segments: Sequence[Segment],
+        closed_through_us: int | None,
+        frontiers_ms: Sequence[int | None],
+        late_rows: int,
+        keys: int,
+    ) -> Manifest:
+        """The manifest that makes `segments` the version of the ticket's batch."""
+        return Manifest(
+            write_id=new_write_id(),
+            version=ticket.batch,
+            parent_write_id=None if base is None else base.write_id,
+            parent_version=None if base is None else base.version,
+            run=run,
+            attempt=ticket.attempt,
+            operator_digest=spec_digest(ticket.operator),
+            partition=ticket.partition,
+            segments=tuple(entry_of(segment) for segment in segments),
+            closed_through_us=closed_through_us,
+            frontiers_ms=tuple(frontiers_ms),
+            late_rows_total=late_rows + (0 if base is None else base.late_rows_total),
+            keys=keys,
+            width=RowLayout(ticket.operator).width,
+        )
+
+
+def entry_of(segment: Segment) -> SegmentEntry:
+    """How a manifest names a segment."""
+    return SegmentEntry(
+        name=f"segments/{Path(segment.path).name}",
+        size=segment.size,
+        rows=segment.rows,
+        min_slice=min(segment.sections),
+        max_slice=max(segment.sections),
+        crc=segment.checksum,
+    )

@@ -1,0 +1,140 @@
+"""Starting the machine's host: several tasks may race, exactly one host comes of it.
+
+Invariants: a host is alive while its `alive` lock is held, whatever a pid says; only the holder of the `start`
+lock starts one, and it removes what a dead host left behind first.
+Threads: any, in any number of processes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from headrace.errors import HostUnavailable
+from headrace.host.locks import is_held, lock_within, remove_socket
+from headrace.host.settings import HostPaths, HostSettings
+
+START_WITHIN_S = 120.0  # the first host after an installation compiles its kernels
+_TAIL_BYTES = 1500
+
+# Keep resident memory tight: few arenas, large blocks go back to the system, no idle thread pools.
+_ENVIRONMENT = {
+    "MALLOC_ARENA_MAX": "2",
+    "MALLOC_MMAP_THRESHOLD_": "262144",
+    "MALLOC_TRIM_THRESHOLD_": "262144",
+    "ARROW_DEFAULT_MEMORY_POOL": "system",
+    "NUMBA_NUM_THREADS": "1",
+    "OMP_NUM_THREADS": "1",
+}
+
+
+@dataclass(frozen=True)
+class HostAddress:
+    """Where a live host listens."""
+
+    address: str
+    tcp: str | None
+    pid: int
+
+
+def find_host(settings: HostSettings) -> HostAddress | None:
+    """The machine's host if one is alive and ready."""
+    paths = HostPaths.of(settings)
+    try:
+        if is_held(paths.alive):
+            return HostAddress(**json.loads(paths.ready.read_text()))
+    except (FileNotFoundError, ValueError):
+        pass
+    return None
+
+
+def ensure_host(settings: HostSettings, within_s: float = START_WITHIN_S) -> HostAddress:
+    """The machine's host; started if there is none."""
+    found = find_host(settings)
+    return found if found is not None else _start_or_wait(settings, time.monotonic() + within_s)
+
+
+def _start_or_wait(settings: HostSettings, deadline: float) -> HostAddress:
+    paths = HostPaths.of(settings)
+    paths.make()
+    starting = lock_within(paths.start, deadline - time.monotonic())
+    if starting is None:
+        raise _unavailable(paths, "another task has been starting the state host for too long")
+    try:
+        started: subprocess.Popen[bytes] | None = None
+        while (found := find_host(settings)) is None:
+            if time.monotonic() >= deadline:
+                raise _unavailable(paths, "the state host did not become ready in time")
+            if started is not None and started.poll() is not None and not is_held(paths.alive):
+                raise _unavailable(paths, f"the state host ended with code {started.returncode}")
+            if started is None and not is_held(paths.alive):
+                started = _spawn(settings, paths)
+            time.sleep(0.02)
+        return found
+    finally:
+        os.close(starting)
+
+
+def _spawn(settings: HostSettings, paths: HostPaths) -> subprocess.Popen[bytes]:
+    """Start the process apart from the caller's: own session, no inherited descriptors, output to the log."""
+    _sweep(paths)
+    descriptor = os.open(paths.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    try:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "headrace.host"],
+            stdin=subprocess.PIPE,
+            stdout=descriptor,
+            stderr=descriptor,
+            cwd=paths.folder,
+            env=environment(os.environ),
+            close_fds=True,
+            start_new_session=True,
+        )
+    finally:
+        os.close(descriptor)
+    assert process.stdin is not None
+    process.stdin.write(f"{settings.to_json()}\n".encode())
+    process.stdin.close()
+    # Somebody must wait for the child, or a dead host would stay as a zombie while this process lives.
+    threading.Thread(target=process.wait, name="host-reaper", daemon=True).start()
+    return process
+
+
+def environment(inherited: os._Environ[str] | dict[str, str]) -> dict[str, str]:
+    """The host's environment: the caller's import path, without what belongs to Spark's worker."""
+    kept = {name: value for name, value in inherited.items() if not _is_workers(name)}
+    return {**kept, **_ENVIRONMENT, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+
+
+def _is_workers(name: str) -> bool:
+    return name.startswith(("PYTHON_WORKER", "PYSPARK_", "SPARK_")) or name in ("PYTHONHASHSEED",)
+
+
+def _sweep(paths: HostPaths) -> None:
+    """Remove what a host that was killed could not remove itself."""
+    try:
+        remove_socket(Path(json.loads(paths.ready.read_text())["address"].removeprefix("grpc+unix://")))
+    except (FileNotFoundError, ValueError, KeyError):
+        pass
+    paths.ready.unlink(missing_ok=True)
+    for socket in paths.folder.glob(f"{paths.socket_stem}*.sock"):
+        remove_socket(socket)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace")
+    except FileNotFoundError:
+        return ""
+
+
+def _unavailable(paths: HostPaths, message: str) -> HostUnavailable:
+    tail = _text(paths.log)[-_TAIL_BYTES:].strip()
+    said = f"; its log ends:\n{tail}" if tail else ""
+    return HostUnavailable(f"{message}{said}", hint=f"the log is {paths.log}")

@@ -1,0 +1,72 @@
+"""File locks between processes, and the socket's place. The kernel frees a lock when its holder dies."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+_SOCKET_PATH_MAX = 100  # the kernel's limit is about 107 bytes
+_SHORT = "hr-"
+
+
+def try_lock(path: Path, *, shared: bool = False) -> int | None:
+    """A descriptor that holds the lock, or None while somebody else does."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        return None
+    return descriptor
+
+
+def is_held(path: Path) -> bool:
+    """Whether a process holds the lock for itself. Askers share, so that they do not see each other."""
+    descriptor = try_lock(path, shared=True)
+    if descriptor is None:
+        return True
+    os.close(descriptor)
+    return False
+
+
+def lock_within(path: Path, seconds: float) -> int | None:
+    """Like `try_lock`, but keeps trying for a while."""
+    deadline = time.monotonic() + seconds
+    while (descriptor := try_lock(path)) is None and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return descriptor
+
+
+@contextmanager
+def one_at_a_time(path: Path) -> Iterator[None]:
+    """Hold the lock of an existing file or directory; goes on without where it cannot be locked."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        except OSError:  # some network file systems lock only what is open for writing
+            pass
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def socket_path(folder: Path, name: str) -> Path:
+    """Where a Unix socket can lie: in `folder`, or where that is too deep, in a short 0700 directory."""
+    path = folder / name
+    if len(os.fsencode(path)) <= _SOCKET_PATH_MAX:
+        return path
+    return Path(tempfile.mkdtemp(prefix=_SHORT)) / name  # mkdtemp makes it 0700
+
+
+def remove_socket(path: Path) -> None:
+    """Remove a socket, and the short directory that was made for it."""
+    path.unlink(missing_ok=True)
+    if path.parent.name.startswith(_SHORT) and path.parent.parent == Path(tempfile.gettempdir()):
+        shutil.rmtree(path.parent, ignore_errors=True)

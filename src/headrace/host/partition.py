@@ -1,0 +1,148 @@
+"""One partition of one operator at this host: its committed version, and who may write the next one.
+
+Invariants: at most one transaction is current; a newer attempt takes the partition by making the older one
+stale, and gets a store of its own, so the two never share memory. `store` is at `manifest`'s version and
+clean whenever no transaction is current; anything else is dropped and read again from storage.
+Threads: `begin` and `publish` from any thread, under the partition's mutex; sealing runs outside it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from headrace.checkpoint.operator_record import ensure_operator
+from headrace.checkpoint.restore import restore
+from headrace.errors import Fenced
+from headrace.format.manifest import Manifest
+from headrace.host.contract import Ticket
+from headrace.host.home import PartitionHome
+from headrace.host.transaction import PartitionTransaction
+from headrace.host.upkeep import Compacted, Upkeep
+from headrace.store.budget import MemoryBudget
+from headrace.store.layout import RowLayout
+from headrace.store.rmw import RmwStore
+from headrace.store.segment import Segment
+
+
+@dataclass(frozen=True, order=True)
+class Claim:
+    """Who writes: a later run beats an earlier one, then a later attempt."""
+
+    run: int
+    attempt: int
+
+
+class Partition:
+    """Versions of one partition, one writer at a time."""
+
+    def __init__(self, home: PartitionHome, budget: MemoryBudget, upkeep: Upkeep) -> None:
+        self.home = home
+        self.mutex = threading.Lock()
+        self.manifest: Manifest | None = None
+        self._compacted: Compacted | None = None
+        self._upkeep = upkeep
+        self._budget = budget
+        self._store: RmwStore | None = None
+        self._claim = Claim(0, -1)
+        self._current: PartitionTransaction | None = None
+        budget.join()
+
+    def begin(self, ticket: Ticket, run: int) -> PartitionTransaction:
+        """A transaction for the ticket's attempt; the one before it, if any, becomes stale."""
+        claim = Claim(run, ticket.attempt)
+        with self.mutex:
+            if claim < self._claim:
+                raise Fenced(
+                    f"attempt {ticket.attempt} of batch {ticket.batch}, partition {ticket.partition} came after "
+                    f"attempt {self._claim.attempt}, which owns the partition",
+                    hint="nothing to do: the newer attempt goes on",
+                )
+            if self._current is not None:
+                self._current.stale = True
+                self._forget()
+            store = self._store_at(ticket, run)
+            self._claim = claim
+            self._current = PartitionTransaction(self, ticket, store, self.manifest, run)
+            return self._current
+
+    def end(self, transaction: PartitionTransaction, committed: Manifest | None) -> None:
+        """The transaction is over; an uncommitted one takes its store with it. Caller holds the mutex."""
+        if self._current is not transaction:
+            return
+        self._current = None
+        if committed is None:
+            self._forget()
+        else:
+            self.manifest = committed
+
+    # ── compaction ───────────────────────────────────────────────────────────────────────────
+
+    @property
+    def closed_through_us(self) -> int | None:
+        manifest = self.manifest
+        return None if manifest is None else manifest.closed_through_us
+
+    def settled_segments(self, segments: Sequence[Segment], ticket: Ticket, run: int) -> list[Segment]:
+        """`segments` with a finished compaction taken in. Caller holds the mutex."""
+        compacted, self._compacted = self._compacted, None
+        replaced = None if compacted is None else compacted.replace_in(segments)
+        if compacted is None:
+            return list(segments)
+        if replaced is None:
+            compacted.discard()
+            return list(segments)
+        if compacted.output is not None:
+            self.home.adopt(compacted.output, ticket, run)
+        return replaced
+
+    def offer(self, compacted: Compacted) -> None:
+        """A compaction has finished; the next commit takes it in."""
+        with self.mutex:
+            self._compacted = compacted
+
+    def upkeep(self, ticket: Ticket) -> None:
+        """Look after the partition once a commit is done."""
+        store = self._store
+        if store is not None and self._compacted is None:
+            self._upkeep.consider(self, ticket, list(store.segments))
+
+    # ── from storage ─────────────────────────────────────────────────────────────────────────
+
+    def _store_at(self, ticket: Ticket, run: int) -> RmwStore:
+        """The store at the ticket's base version: the one in memory if it is there, else from storage."""
+        if self._store is not None and self.manifest is not None and self.manifest.version == ticket.base:
+            self._store.seal = self.home.sealer(ticket, run)
+            return self._store
+        self._forget()
+        self.manifest = restore(self.home.blobs, self.home.prefix, ticket.base)
+        ensure_operator(self.home.blobs, ticket.query, ticket.operator, create=ticket.base is None)
+        self._store = self._load(ticket, run)
+        return self._store
+
+    def _load(self, ticket: Ticket, run: int) -> RmwStore:
+        manifest, layout = self.manifest, RowLayout(ticket.operator)
+        return RmwStore(
+            spec=ticket.operator,
+            layout=layout,
+            budget=self._budget,
+            seal=self.home.sealer(ticket, run),
+            segments=[] if manifest is None else self.home.open_segments(manifest, layout),
+            watermark_us=None if manifest is None else manifest.closed_through_us,
+            known_keys=0 if manifest is None else manifest.keys,
+        )
+
+    def _forget(self) -> None:
+        if self._compacted is not None:
+            self._compacted.discard()
+        self._store, self.manifest, self._compacted = None, None, None
+
+    def status(self) -> dict[str, object]:
+        store, manifest = self._store, self.manifest
+        return {
+            "version": None if manifest is None else manifest.version,
+            "keys": 0 if store is None else store.keys,
+            "memory_bytes": 0 if store is None else store.memory_bytes,
+            "segments": 0 if manifest is None else len(manifest.segments),
+        }

@@ -1,0 +1,166 @@
+"""The state host's process, from its settings to its last file removed.
+
+Invariants: the `alive` lock is held from before the state is opened until the process is gone; the ready file
+exists only while the host answers; on every orderly way out socket, ready file and scratch are removed and the
+log stays.
+Threads: main waits; gRPC serves; one heartbeat; a watchdog ends a shutdown that hangs.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import json
+import logging
+import os
+import shutil
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import urlparse
+
+from headrace.host.contract import StateService
+from headrace.host.heartbeat import Heartbeat
+from headrace.host.locks import lock_within, one_at_a_time, remove_socket, socket_path
+from headrace.host.server import HostCore, HostServer
+from headrace.host.settings import HostPaths, HostSettings
+
+log = logging.getLogger("headrace.host")
+
+_LEAVE_WITHIN_S = 8.0
+
+
+def main(line: str) -> int:
+    """Run a host until it is told to stop or its driver is gone."""
+    logging.basicConfig(
+        level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    if not line.strip():
+        log.error("no settings on standard input")
+        return 2
+    settings = HostSettings.from_json(line)
+    paths = HostPaths.of(settings)
+    paths.make()
+    alive = lock_within(paths.alive, seconds=2)
+    if alive is None:
+        log.info("another host serves %s", settings.machine)
+        return 0
+    try:
+        return Host(settings, paths).run()
+    except Exception:
+        log.exception("the host could not start")
+        return 1
+
+
+class Host:
+    """One run of the process."""
+
+    def __init__(self, settings: HostSettings, paths: HostPaths) -> None:
+        self._settings = settings
+        self._paths = paths
+        self._leaving = threading.Event()
+        self._socket = socket_path(paths.folder, f"{paths.socket_stem}{os.getpid():x}.sock")
+        self._servers: list[HostServer] = []
+
+    def run(self) -> int:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: self._leaving.set())
+        heartbeat = Heartbeat(self._settings, self._leaving.set)
+        heartbeat.start()
+        log.info("host %s of %s, pid %d", self._settings.machine, self._settings.application, os.getpid())
+        service: StateService | None = None
+        try:
+            service = self._open()
+            addresses = self._listen(service)
+            heartbeat.listening(addresses, service.status)
+            self._announce(addresses)
+            self._leaving.wait()
+        finally:
+            self._end_hard_if_stuck()
+            heartbeat.stop()
+            self._leave(service)
+        return 0
+
+    def _open(self) -> StateService:
+        shutil.rmtree(self._paths.scratch, ignore_errors=True)
+        self._paths.scratch.mkdir(mode=0o700)
+        warm_kernels()
+        opened: StateService = open_by_name(self._settings.service)(self._settings.memory_bytes)
+        return opened
+
+    def _listen(self, service: StateService) -> dict[str, str]:
+        core = HostCore(service, self._leaving.set)
+        address = f"grpc+unix://{self._socket}"
+        self._servers.append(HostServer(core, address, self._settings.secret))
+        addresses = {"unix": address}
+        if self._settings.tcp:
+            host = address_towards(self._settings.coordinator)
+            server = HostServer(core, f"grpc+tcp://{host}:0", self._settings.secret)
+            self._servers.append(server)
+            addresses["tcp"] = f"grpc+tcp://{host}:{server.port}"
+        return addresses
+
+    def _announce(self, addresses: dict[str, str]) -> None:
+        ready = {"address": addresses["unix"], "tcp": addresses.get("tcp"), "pid": os.getpid()}
+        write_atomically(self._paths.ready, json.dumps(ready))
+        log.info("ready: %s", ready)
+
+    def _leave(self, service: StateService | None) -> None:
+        log.info("leaving")
+        self._paths.ready.unlink(missing_ok=True)
+        for server in self._servers:
+            server.shutdown()
+        if service is not None:
+            service.close()
+        remove_socket(self._socket)
+        shutil.rmtree(self._paths.scratch, ignore_errors=True)
+        log.info("gone")
+
+    def _end_hard_if_stuck(self) -> None:
+        """A call that never returns must not keep the process: what it would write is not committed."""
+
+        def end() -> None:
+            log.error("shutdown took too long; ending at once")
+            remove_socket(self._socket)
+            shutil.rmtree(self._paths.scratch, ignore_errors=True)
+            os._exit(1)
+
+        watchdog = threading.Timer(_LEAVE_WITHIN_S, end)
+        watchdog.daemon = True
+        watchdog.start()
+
+
+def warm_kernels() -> None:
+    """Compile or load the kernels; one host at a time, since Numba's cache has crashed under two writers."""
+    kernels = importlib.util.find_spec("headrace.kernels")
+    if kernels is None or importlib.util.find_spec("headrace.kernels.warm") is None:
+        return
+    folder = Path(kernels.origin or __file__).parent
+    with one_at_a_time(folder):
+        importlib.import_module("headrace.kernels.warm").warm()
+
+
+def open_by_name(name: str) -> Callable[[int], StateService]:
+    """The function that `module:function` names."""
+    module, _, function = name.partition(":")
+    opener: Callable[[int], StateService] = getattr(importlib.import_module(module), function)
+    return opener
+
+
+def address_towards(coordinator: str) -> str:
+    """This machine's address as the coordinator's network sees it."""
+    target = urlparse(coordinator)
+    family = socket.AF_INET6 if ":" in (target.hostname or "") else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:  # UDP connects without sending anything
+        probe.connect((target.hostname, target.port or 1))
+        return str(probe.getsockname()[0])
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Readers see the whole text or the file that was there before."""
+    temporary = path.with_name(f"{path.name}.{os.getpid()}")
+    temporary.write_text(text)
+    temporary.replace(path)

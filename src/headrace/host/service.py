@@ -1,0 +1,74 @@
+"""All partitions that a host holds: finds or opens the one a ticket names.
+
+Threads: any; each partition guards itself.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from pathlib import Path
+from typing import Any
+
+from headrace.blob.files import FileBlobs
+from headrace.checkpoint.publish import ManifestPublisher
+from headrace.checkpoint.runs import claim_run
+from headrace.clock import SystemClock
+from headrace.format.names import partition_prefix
+from headrace.host.contract import Ticket, Transaction
+from headrace.host.home import PartitionHome
+from headrace.host.partition import Partition
+from headrace.host.upkeep import Upkeep
+from headrace.store.budget import MemoryBudget
+
+
+class PartitionService:
+    """The `StateService` of a real host."""
+
+    def __init__(self, memory_bytes: int) -> None:
+        self._budget = MemoryBudget(memory_bytes)
+        self._upkeep = Upkeep()
+        self._partitions: dict[tuple[str, str, str, int], Partition] = {}
+        self._runs: dict[tuple[str, str], int] = {}
+        self._mutex = threading.Lock()
+
+    def begin(self, ticket: Ticket) -> Transaction:
+        with self._mutex:
+            blobs = FileBlobs.open(Path(ticket.location), create=ticket.base is None)
+            run = self._run_of(ticket, blobs)
+            partition = self._partition(ticket, blobs)
+        return partition.begin(ticket, run)
+
+    def _run_of(self, ticket: Ticket, blobs: FileBlobs) -> int:
+        key = (ticket.location, ticket.query)
+        if key not in self._runs:
+            self._runs[key] = claim_run(blobs, ticket.query, ticket.application)
+        return self._runs[key]
+
+    def _partition(self, ticket: Ticket, blobs: FileBlobs) -> Partition:
+        key = (ticket.location, ticket.query, ticket.operator.name, ticket.partition)
+        if key not in self._partitions:
+            prefix = partition_prefix(ticket.query, ticket.operator.name, ticket.partition)
+            publisher = ManifestPublisher(blobs, prefix, SystemClock())
+            home = PartitionHome(blobs, prefix, publisher, itertools.count())
+            self._partitions[key] = Partition(home, self._budget, self._upkeep)
+        return self._partitions[key]
+
+    def status(self) -> dict[str, Any]:
+        with self._mutex:
+            partitions = dict(self._partitions)
+        return {
+            "memory_limit_bytes": self._budget.limit_bytes,
+            "partitions": [
+                {"query": query, "operator": operator, "partition": number, **partition.status()}
+                for (_, query, operator, number), partition in partitions.items()
+            ],
+        }
+
+    def close(self) -> None:
+        self._upkeep.close()
+
+
+def open_service(memory_bytes: int) -> PartitionService:
+    """The state behind a host's server."""
+    return PartitionService(memory_bytes)

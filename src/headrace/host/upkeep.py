@@ -1,0 +1,107 @@
+"""Work that no batch waits for: compaction of a partition's segments, and collecting what no version needs.
+
+Invariants: a compaction only reads committed segments and writes one new file; the file becomes state when
+the next commit's manifest names it. At most one job per partition is under way.
+Threads: one worker thread per host; a failed job is logged and tried again after the next commit.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headrace.checkpoint.collect import collect
+from headrace.host.contract import Ticket
+from headrace.store.compact import compact, plan
+from headrace.store.layout import RowLayout
+from headrace.store.segment import Segment
+from headrace.store.slices import is_closed
+
+if TYPE_CHECKING:
+    from headrace.host.partition import Partition
+
+log = logging.getLogger(__name__)
+
+COLLECT_EVERY = 8  # commits between two looks for files that no retained version names
+
+
+@dataclass(frozen=True)
+class Compacted:
+    """A finished compaction: `output` stands for `inputs`, which were adjacent."""
+
+    inputs: tuple[Segment, ...]
+    output: Segment | None  # None: nothing in them was alive
+
+    def replace_in(self, segments: Sequence[Segment]) -> list[Segment] | None:
+        """`segments` with the inputs replaced, or None when they are no longer all there in a row."""
+        for start in range(len(segments) - len(self.inputs) + 1):
+            if all(a is b for a, b in zip(segments[start:], self.inputs, strict=False)):
+                middle = [] if self.output is None else [self.output]
+                return [*segments[:start], *middle, *segments[start + len(self.inputs) :]]
+        return None
+
+    def discard(self) -> None:
+        """Nobody wants the output any more; it has no name yet, so nothing can need it."""
+        if self.output is not None:
+            self.output.close()
+            Path(self.output.path).unlink(missing_ok=True)
+
+
+class Upkeep:
+    """The host's background worker."""
+
+    def __init__(self) -> None:
+        self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="upkeep")
+        self._stop = threading.Event()
+        self._busy: set[int] = set()
+        self._mutex = threading.Lock()
+
+    def consider(self, partition: Partition, ticket: Ticket, segments: Sequence[Segment]) -> None:
+        """Queue what the partition needs after a commit; cheap when it needs nothing."""
+        chosen = plan([segment.size for segment in segments])
+        due = ticket.base is not None and ticket.batch % COLLECT_EVERY == 0
+        if chosen is None and not due:
+            return
+        with self._mutex:
+            if id(partition) in self._busy or self._stop.is_set():
+                return
+            self._busy.add(id(partition))
+        inputs = tuple(segments[chosen]) if chosen is not None else ()
+        self._pool.submit(self._run, partition, ticket, inputs, due)
+
+    def _run(self, partition: Partition, ticket: Ticket, inputs: tuple[Segment, ...], due: bool) -> None:
+        try:
+            if inputs:
+                partition.offer(self._compact(partition, ticket, inputs))
+            if due and ticket.base is not None:
+                home = partition.home
+                collect(home.blobs, home.prefix, ticket.base, ticket.retain)
+        except Exception:
+            if not self._stop.is_set():
+                log.exception(
+                    "upkeep of %s failed; it is tried again after the next commit", partition.home.prefix
+                )
+        finally:
+            with self._mutex:
+                self._busy.discard(id(partition))
+
+    def _compact(self, partition: Partition, ticket: Ticket, inputs: tuple[Segment, ...]) -> Compacted:
+        layout, window, bound = (
+            RowLayout(ticket.operator),
+            ticket.operator.window,
+            partition.closed_through_us,
+        )
+        path = partition.home.stage()
+        meta = compact(inputs, path, layout, lambda s: not is_closed(s, window, bound), stop=self._stop)
+        if meta is None:
+            return Compacted(inputs, None)
+        return Compacted(inputs, Segment.open(path, layout.width, layout.variable_key_words))
+
+    def close(self) -> None:
+        self._stop.set()
+        self._pool.shutdown(wait=True, cancel_futures=True)

@@ -1,0 +1,250 @@
+"""The RMW store: the state of one partition, updated in place, larger than memory.
+
+    rows ─▶ tables in memory, one per slice ─▶ (seal) ─▶ segments on disk, newest last
+
+Invariants: a table row, where there is one, is the newest value of its key; clean rows are also in a
+segment; a slice is *complete* while every key it has is in its table, so that a key not found there is new.
+Segments are whole rows, the newest one that holds a key wins.
+Threads: one transaction at a time calls in; compaction only reads segments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.spec import OperatorSpec
+from headrace.store.arrow import probe_of, results_of
+from headrace.store.budget import MemoryBudget
+from headrace.store.layout import RowLayout
+from headrace.store.merge import merge
+from headrace.store.run import Run
+from headrace.store.segment import Segment, lookup_all
+from headrace.store.slices import cut, is_closed
+from headrace.store.table import Table
+
+RESULT_ROWS = 1 << 16  # rows per Arrow batch of results
+MERGE_ROWS = 1 << 16  # rows in memory while merging
+
+Seal = Callable[[list[tuple[int, list[Run]]]], Segment]
+
+
+@dataclass
+class SliceState:
+    """One slice in memory: its table, and whether the table has every key of the slice."""
+
+    table: Table
+    complete: bool
+    keys: int = 0
+
+
+@dataclass
+class RmwStore:
+    """State of one partition; `seal` writes sections to a new segment and opens it."""
+
+    spec: OperatorSpec
+    layout: RowLayout
+    budget: MemoryBudget
+    seal: Seal
+    segments: list[Segment]
+    watermark_us: int | None
+    known_keys: int = 0
+    late_rows: int = 0
+    spilled: list[Segment] = field(default_factory=list)
+    _slices: dict[int, SliceState] = field(default_factory=dict)
+    _runs: dict[int, Run] = field(default_factory=dict)
+
+    # ── rows in ──────────────────────────────────────────────────────────────────────────────
+
+    def apply(self, rows: pa.RecordBatch) -> None:
+        """Fold rows into the state; rows of closed windows are dropped and counted."""
+        kept = 0
+        for slice_us, part in cut(rows, self.spec.window, self.watermark_us):
+            self._fold(slice_us, part)
+            kept += part.num_rows
+        self.late_rows += rows.num_rows - kept
+
+    def _fold(self, slice_us: int, rows: pa.RecordBatch) -> None:
+        state = self._slice(slice_us)
+        self._make_room(state, rows.num_rows, _heap_bytes(rows))
+        row_ids, fresh = state.table.upsert(probe_of(self.layout, rows))
+        if len(fresh):
+            state.keys += len(fresh) - self._load(slice_us, state, fresh)
+        state.table.accumulate(row_ids, rows)
+
+    def _slice(self, slice_us: int) -> SliceState:
+        state = self._slices.get(slice_us)
+        if state is None:
+            stored = self._stored_rows(slice_us)
+            state = SliceState(Table(self.layout), complete=stored == 0, keys=stored)
+            self._slices[slice_us] = state
+        return state
+
+    def _stored_rows(self, slice_us: int) -> int:
+        """Keys of the slice on disk: exact for a lone slice, an upper bound where segments overlap."""
+        if self.spec.window is None:
+            return self.known_keys
+        return sum(
+            segment.sections[slice_us].rows for segment in self.segments if slice_us in segment.sections
+        )
+
+    def _load(self, slice_us: int, state: SliceState, fresh: np.ndarray) -> int:
+        """Bring the stored values of freshly inserted keys into the table; how many had one."""
+        if state.complete:
+            return 0
+        ordered = fresh[np.argsort(state.table.hashes[fresh], kind="stable")]
+        found = lookup_all([*self.segments, *self.spilled][::-1], slice_us, state.table.keys_of(ordered))
+        hit = np.flatnonzero(found.mask)
+        if len(hit):
+            state.table.fill(ordered[hit], found.words[hit], found.heap)
+        return len(hit)
+
+    # ── memory ───────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def memory_bytes(self) -> int:
+        tables = sum(state.table.nbytes for state in self._slices.values())
+        return tables + sum(segment.memory_bytes for segment in (*self.segments, *self.spilled))
+
+    @property
+    def keys(self) -> int:
+        """Rows of state, as far as known without reading the disk."""
+        return self.keys_after(self.watermark_us)
+
+    def keys_after(self, watermark_us: int | None) -> int:
+        """Rows of state once the windows that `watermark_us` closes are gone."""
+        live = self._stored_slices() | set(self._slices)
+        return sum(self._keys_of(s) for s in live if not is_closed(s, self.spec.window, watermark_us))
+
+    def _keys_of(self, slice_us: int) -> int:
+        state = self._slices.get(slice_us)
+        return self._stored_rows(slice_us) if state is None else state.keys
+
+    def _stored_slices(self) -> set[int]:
+        return {s for segment in (*self.segments, *self.spilled) for s in segment.sections}
+
+    def _make_room(self, state: SliceState, rows: int, heap: int) -> None:
+        """Evict clean rows, and spill dirty ones where that is not enough, until the rows fit."""
+        if self._fits(state, rows, heap):
+            return
+        self._evict_for(state, rows, heap)
+        if not self._fits(state, rows, heap):
+            self._spill()
+            self._evict_for(state, rows, heap)
+
+    def _fits(self, state: SliceState, rows: int, heap: int) -> bool:
+        return self.memory_bytes + state.table.growth_bytes(rows, heap) <= self.budget.share_bytes
+
+    def _evict_for(self, state: SliceState, rows: int, heap: int) -> None:
+        """Half of the share is left in use, so that evictions are rare."""
+        goal = self.budget.share_bytes // 2
+        self._evict([other for other in self._slices.values() if other is not state], goal)
+        rest = self.memory_bytes - state.table.nbytes
+        if state.table.evict(max(0, goal - rest), rows, heap):
+            state.complete = False
+
+    def _evict(self, states: Iterable[SliceState], goal_bytes: int) -> None:
+        """Drop clean rows, the largest tables first, until memory is at the goal."""
+        for state in sorted(states, key=lambda state: -state.table.nbytes):
+            over = self.memory_bytes - goal_bytes
+            if over <= 0:
+                return
+            if state.table.evict(max(0, state.table.nbytes - over)):
+                state.complete = False
+
+    def _spill(self) -> None:
+        """Write dirty rows to a segment of the running epoch, so that they may be evicted."""
+        sections = self._dirty_sections(lambda _: True)
+        if sections:
+            self.spilled.append(self.seal(sections))
+            self._settle()
+
+    def _settle(self) -> None:
+        self._runs.clear()
+        for state in self._slices.values():
+            state.table.settle()
+
+    # ── results out ──────────────────────────────────────────────────────────────────────────
+
+    def changes(self) -> Iterator[pa.RecordBatch]:
+        """Every row that this epoch changed, once, as it is now."""
+        for slice_us in sorted(self._touched()):
+            yield from self._results(slice_us, self._changed_runs(slice_us))
+
+    def closed(self, watermark_us: int | None) -> Iterator[pa.RecordBatch]:
+        """Every row of the windows that `watermark_us` closes."""
+        for slice_us in self.closing(watermark_us):
+            yield from self._results(slice_us, self._whole_runs(slice_us))
+
+    def closing(self, watermark_us: int | None) -> list[int]:
+        """The live slices that `watermark_us` closes, oldest first."""
+        live, window = self._stored_slices() | set(self._slices), self.spec.window
+        return sorted(
+            s
+            for s in live
+            if is_closed(s, window, watermark_us) and not is_closed(s, window, self.watermark_us)
+        )
+
+    def _touched(self) -> set[int]:
+        dirty = {slice_us for slice_us, state in self._slices.items() if state.table.dirty_count}
+        return dirty.union(*(segment.sections for segment in self.spilled))
+
+    def _results(self, slice_us: int, runs: Iterator[Run]) -> Iterator[pa.RecordBatch]:
+        for run in runs:
+            yield from results_of(self.layout, run, slice_us if self.spec.window else None, RESULT_ROWS)
+
+    def _changed_runs(self, slice_us: int) -> Iterator[Run]:
+        if self.spilled:
+            return self._merged(slice_us, self._dirty_run(slice_us), self.spilled)
+        return iter([self._dirty_run(slice_us)])
+
+    def _whole_runs(self, slice_us: int) -> Iterator[Run]:
+        state = self._slice(slice_us)
+        if state.complete:
+            return iter([state.table.whole_run()])
+        return self._merged(slice_us, state.table.whole_run(), [*self.segments, *self.spilled])
+
+    def _merged(self, slice_us: int, memory: Run, segments: Sequence[Segment]) -> Iterator[Run]:
+        stored = [(segment, slice_us) for segment in reversed(segments) if slice_us in segment.sections]
+        return merge([memory, *stored], self.layout, MERGE_ROWS)
+
+    def _dirty_run(self, slice_us: int) -> Run:
+        """The slice's dirty rows in hash order; kept, because results and seal both want them."""
+        run = self._runs.get(slice_us)
+        if run is None:
+            run = self._runs[slice_us] = self._slice(slice_us).table.dirty_run()
+        return run
+
+    # ── commit ───────────────────────────────────────────────────────────────────────────────
+
+    def _dirty_sections(self, live: Callable[[int], bool]) -> list[tuple[int, list[Run]]]:
+        dirty = sorted(s for s, state in self._slices.items() if state.table.dirty_count and live(s))
+        return [(slice_us, [self._dirty_run(slice_us)]) for slice_us in dirty]
+
+    def seal_epoch(self, watermark_us: int | None) -> list[Segment]:
+        """Write what the epoch changed and the watermark leaves alive; the epoch's segments, oldest first."""
+        window = self.spec.window
+        sections = self._dirty_sections(lambda s: not is_closed(s, window, watermark_us))
+        return [*self.spilled, self.seal(sections)] if sections else list(self.spilled)
+
+    def settle_epoch(self, segments: list[Segment], watermark_us: int | None) -> None:
+        """The epoch is durable: what it wrote is clean now, and closed windows are gone."""
+        for slice_us in [s for s in self._slices if is_closed(s, self.spec.window, watermark_us)]:
+            del self._slices[slice_us]
+        self._settle()
+        self.segments, self.spilled, self.watermark_us = segments, [], watermark_us
+        self.known_keys = self.keys
+        if self.memory_bytes > self.budget.share_bytes:
+            self._evict(self._slices.values(), self.budget.share_bytes // 2)
+
+
+def _heap_bytes(rows: pa.RecordBatch) -> int:
+    """At most how many bytes of strings these rows can add to a heap."""
+    return int(sum(column.nbytes for column in rows.columns if _variable(column.type)))
+
+
+def _variable(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_binary(kind))
