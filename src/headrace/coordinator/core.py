@@ -1,0 +1,144 @@
+"""The coordinator: what tasks and hosts ask the driver, one method per question.
+
+Threads: any. `_changed` guards machines and owners; each operator has its own lock. No lock is held while
+waiting for another, except that waiting for a machine's address releases `_changed`.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from headrace.coordinator.operators import BeginRequest, QueryView, TrackedOperator
+from headrace.coordinator.placement import LOST_S, owner_of
+from headrace.coordinator.progress import BatchProgress
+from headrace.errors import Fenced, HeadraceError
+from headrace.host.contract import Summary
+
+log = logging.getLogger("headrace.coordinator")
+
+_ADDRESS_WITHIN_S = 120.0
+
+
+@dataclass(frozen=True)
+class HeardHost:
+    """The newest heartbeat of a machine's host."""
+
+    pid: int
+    addresses: dict[str, str]
+    status: dict[str, Any]
+
+
+class Coordinator:
+    """Answers tasks and hosts."""
+
+    def __init__(self, view: QueryView, now_s: Callable[[], float] = time.monotonic) -> None:
+        self._view = view
+        self._now_s = now_s
+        self._changed = threading.Condition()
+        self._operators: dict[tuple[str, str], TrackedOperator] = {}
+        self._owners: dict[tuple[str, str, int], str] = {}
+        self._heard_s: dict[str, float] = {}
+        self._hosts: dict[str, HeardHost] = {}
+        self._ending = False
+
+    def act(self, action: str, said: dict[str, Any]) -> dict[str, Any]:
+        """Answer one question."""
+        if action == "begin":
+            return self.begin(BeginRequest.of(said))
+        if action == "frontier":
+            operator = self._known(said["query"], said["operator"])
+            return {"seen_ms": operator.frontier(said["query"], said["batch"], said["nodes"])}
+        if action == "committed":
+            operator = self._known(said["query"], said["operator"])
+            operator.committed(said["batch"], Summary(**said["summary"]))
+            return {}
+        if action == "heartbeat":
+            return self.heartbeat(
+                said["machine"], HeardHost(said["pid"], said["addresses"], said["status"])
+            )
+        raise HeadraceError(f"no such action: {action}")
+
+    def begin(self, request: BeginRequest) -> dict[str, Any]:
+        """Which partitions the task runs, from which version, at which hosts."""
+        begun = self._operator(request.query, request.spec.name).begin(request)
+        owners = [self._place(request, partition) for partition in begun.partitions]
+        return {"base": begun.base, "location": begun.location, "partitions": owners}
+
+    def heartbeat(self, machine: str, host: HeardHost) -> dict[str, Any]:
+        with self._changed:
+            self._hosts[machine] = host
+            self._heard_s[machine] = self._now_s()
+            self._changed.notify_all()
+            return {"ending": self._ending or not self._view.alive()}
+
+    def end(self) -> list[HeardHost]:
+        """From now on hosts are told to leave; returns those that were heard of."""
+        with self._changed:
+            self._ending = True
+            self._changed.notify_all()
+            return list(self._hosts.values())
+
+    def hosts(self) -> dict[str, HeardHost]:
+        """The newest heartbeat of every machine that counts as alive."""
+        with self._changed:
+            now_s = self._now_s()
+            return {m: host for m, host in self._hosts.items() if now_s - self._heard_s[m] <= LOST_S}
+
+    def progress(self, query: str, operator: str) -> list[BatchProgress]:
+        """The last batches of an operator in the query's current run, oldest first."""
+        with self._changed:
+            tracked = self._operators.get((query, operator))
+        return [] if tracked is None else tracked.progress()
+
+    def operators(self, query: str) -> list[str]:
+        """Names of the query's operators that have begun."""
+        with self._changed:
+            return sorted(name for known, name in self._operators if known == query)
+
+    def _operator(self, query: str, name: str) -> TrackedOperator:
+        with self._changed:
+            return self._operators.setdefault((query, name), TrackedOperator(self._view))
+
+    def _known(self, query: str, name: str) -> TrackedOperator:
+        with self._changed:
+            if (query, name) not in self._operators:
+                raise Fenced(f"operator {name} of query {query} has not begun here")
+            return self._operators[query, name]
+
+    def _place(self, request: BeginRequest, partition: int) -> dict[str, Any]:
+        """The owner of a partition; waits until it can be reached when it is another machine."""
+        key = (request.query, request.spec.name, partition)
+        with self._changed:
+            if self._owners.get(key) == request.avoid and request.avoid is not None:
+                self._await_sign_of(request.avoid)
+            deadline = self._now_s() + _ADDRESS_WITHIN_S
+            while True:
+                now_s = self._now_s()
+                owner = owner_of(self._owners.get(key), request.machine, self._heard_s, now_s)
+                if owner != self._owners.get(key):
+                    log.info("partition %s of %s is placed on %s", partition, key[1], owner)
+                    self._owners[key] = owner
+                if owner == request.machine:
+                    self._heard_s[owner] = now_s  # its host may be about to start
+                    return {"partition": partition, "machine": owner, "address": None}
+                host = self._hosts.get(owner)
+                if host is not None and "tcp" in host.addresses:
+                    return {"partition": partition, "machine": owner, "address": host.addresses["tcp"]}
+                if now_s > deadline or self._ending:
+                    raise Fenced(f"the state host of {owner} cannot be reached from {request.machine}")
+                self._changed.wait(0.2)
+
+    def _await_sign_of(self, machine: str) -> None:
+        """A task could not reach this machine: believe it lost unless a new heartbeat comes soon."""
+        before, deadline = self._heard_s.get(machine), self._now_s() + 3.0
+        while self._now_s() < deadline and not self._ending:
+            self._changed.wait(0.2)
+            if self._heard_s.get(machine) != before:
+                return
+        self._heard_s.pop(machine, None)
+        self._hosts.pop(machine, None)

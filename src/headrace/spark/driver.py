@@ -1,0 +1,231 @@
+"""The coordinator's life in the driver, and what it reads from Spark's JVM.
+
+One coordinator per SparkContext, kept on the context object. It ends with the application, however that ends: a
+watcher sees the context stopped or the JVM gone, tells the hosts to leave and closes the server; if this process
+dies instead, the hosts see the server gone.
+Threads: the JVM is asked from one thread of its own, since every Python thread that speaks to it opens a
+connection and gRPC's threads come and go; the watcher is another.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar
+
+from headrace.coordinator.core import Coordinator, HeardHost
+from headrace.coordinator.progress import BatchProgress
+from headrace.coordinator.records import SmallFiles
+from headrace.coordinator.server import CoordinatorServer
+from headrace.errors import Fenced, HeadraceError
+from headrace.host.locks import remove_socket
+from headrace.host.secret import new_secret
+from headrace.host.wire import call, connect
+from headrace.spark.checkpoint_files import files_under
+
+log = logging.getLogger("headrace.coordinator")
+
+_KEPT_AS = "_headrace_coordinator"
+_WATCH_S = 0.5
+T = TypeVar("T")
+
+
+class SparkView:
+    """What the coordinator asks of Spark (`QueryView`)."""
+
+    def __init__(self, spark: Any) -> None:
+        self._context = spark.sparkContext
+        self._session = spark._jsparkSession
+        self._jvm_thread = ThreadPoolExecutor(1, thread_name_prefix="headrace-jvm")
+        self.ended = threading.Event()
+
+    def alive(self) -> bool:
+        return not self.ended.is_set()
+
+    def close(self) -> None:
+        self._jvm_thread.shutdown(wait=False, cancel_futures=True)
+
+    def active_run(self, query: str) -> str | None:
+        def ask() -> str | None:
+            execution = self._execution(query)
+            return None if execution is None else str(execution.runId().toString())
+
+        return self._ask(ask)
+
+    def checkpoint_files(self, query: str) -> SmallFiles:
+        root: str = self._ask(lambda: self._running(query).resolvedCheckpointRoot())
+        files = files_under(root, self._context._gateway, self._context._jsc.hadoopConfiguration())
+        return OneThreadFiles(files, self._ask) if not root.startswith("file:") else files
+
+    def started_fresh(self, query: str) -> bool:
+        def ask() -> bool:
+            progress = self._running(query).recentProgress()
+            return len(progress) > 0 and progress[0].batchId() == 0
+
+        return self._ask(ask)
+
+    def seen_ms(self, query: str, batch: int, nodes: list[str]) -> list[int | None]:
+        def ask() -> list[int | None]:
+            execution = self._running(query).lastExecution()
+            if execution.currentBatchId() != batch:
+                raise Fenced(f"batch {batch} of query {query} is over")
+            seen = dict.fromkeys(nodes)
+            for node, at_ms in event_times(execution.executedPlan()):
+                if node in seen and at_ms is not None:
+                    known = seen[node]
+                    seen[node] = at_ms if known is None else max(known, at_ms)
+            return list(seen.values())
+
+        return self._ask(ask)
+
+    def _execution(self, query: str) -> Any:
+        """Spark's execution of a running query of any session; None when it does not run."""
+        key = self._context._jvm.java.util.UUID.fromString(query)
+        return self._session.sharedState().activeStreamingQueries().get(key)
+
+    def _running(self, query: str) -> Any:
+        execution = self._execution(query)
+        if execution is None:
+            raise Fenced(f"query {query} is not running")
+        return execution
+
+    def _ask(self, question: Callable[[], T]) -> T:
+        return self._jvm_thread.submit(question).result()
+
+
+class OneThreadFiles:
+    """Small files whose every call goes through the JVM's thread."""
+
+    def __init__(self, files: SmallFiles, ask: Callable[[Callable[[], Any]], Any]) -> None:
+        self.root = files.root
+        self._files = files
+        self._ask = ask
+
+    def read(self, name: str) -> str | None:
+        text: str | None = self._ask(lambda: self._files.read(name))
+        return text
+
+    def write(self, name: str, text: str) -> None:
+        self._ask(lambda: self._files.write(name, text))
+
+
+def event_times(plan: Any) -> Iterator[tuple[str, int | None]]:
+    """Watermark nodes of a physical plan: id, and the largest event time (ms) of the batch so far."""
+    pending = [plan]
+    while pending:
+        node = pending.pop()
+        name = node.nodeName()
+        if name == "EventTimeWatermark":
+            stats = node.eventTimeStats().value()
+            yield node.nodeId().toString(), stats.max() if stats.count() > 0 else None
+        if name == "AdaptiveSparkPlan":
+            pending.append(node.executedPlan())
+        elif name.endswith("QueryStage"):
+            pending.append(node.plan())
+        children = node.children()
+        pending += [children.apply(index) for index in range(children.size())]
+
+
+class RunningCoordinator:
+    """A SparkContext's coordinator and where to reach it."""
+
+    def __init__(self, spark: Any) -> None:
+        context = spark.sparkContext
+        self.application: str = context.applicationId
+        self.local_master: bool = is_local(context.master)
+        self.secret = new_secret()
+        self._context = context
+        self._view = SparkView(spark)
+        self._coordinator = Coordinator(self._view)
+        bind, advertised = _where(context, self.local_master)
+        self._server = CoordinatorServer(self._coordinator, bind, self.secret)
+        self.address = f"grpc+tcp://{advertised}:{self._server.port}"
+        self._closed = threading.Lock()
+        threading.Thread(target=self._watch, name="headrace-watch", daemon=True).start()
+        atexit.register(self.close)
+
+    def progress(self, query: str, operator: str) -> list[BatchProgress]:
+        """The last batches of an operator in the query's current run, oldest first."""
+        return self._coordinator.progress(query, operator)
+
+    def operators(self, query: str) -> list[str]:
+        return self._coordinator.operators(query)
+
+    def hosts(self) -> dict[str, HeardHost]:
+        """The live hosts by machine, each with its newest status."""
+        return self._coordinator.hosts()
+
+    def close(self) -> None:
+        """Send the hosts away and stop serving; harmless when repeated."""
+        if not self._closed.acquire(blocking=False):
+            return
+        atexit.unregister(self.close)
+        self._view.ended.set()
+        for host in self._coordinator.end():
+            _send_away(host, self.secret)
+        self._server.shutdown()
+        self._view.close()
+
+    def _watch(self) -> None:
+        while not self._view.ended.wait(_WATCH_S):
+            if not runs(self._context):
+                log.info("the Spark application has ended")
+                self.close()
+
+
+def coordinator_for(spark: Any) -> RunningCoordinator:
+    """The coordinator of the session's application; started at the first call."""
+    context = spark.sparkContext
+    with context._lock:
+        running: RunningCoordinator | None = getattr(context, _KEPT_AS, None)
+        if running is None:
+            running = RunningCoordinator(spark)
+            setattr(context, _KEPT_AS, running)
+        return running
+
+
+def runs(context: Any) -> bool:
+    """Whether a SparkContext is alive: not stopped, and its JVM still there."""
+    try:
+        if context._jsc is None:
+            return False
+        process = getattr(context._gateway, "proc", None)
+        if process is not None and process.poll() is not None:
+            return False
+        return not context._jsc.sc().isStopped()
+    except Exception:  # py4j raises several kinds when the JVM is gone, and it must never keep a host alive
+        return False
+
+
+def is_local(master: str) -> bool:
+    """Whether all tasks run in the driver's own JVM."""
+    return master == "local" or master.startswith("local[")
+
+
+def _where(context: Any, local_master: bool) -> tuple[str, str]:
+    """Where to bind, and what others are told."""
+    if local_master or context.master.startswith("local-cluster"):
+        return "127.0.0.1", "127.0.0.1"
+    host = context.getConf().get("spark.driver.host")
+    return context.getConf().get("spark.driver.bindAddress", host), host
+
+
+def _send_away(host: HeardHost, secret: str) -> None:
+    unix = host.addresses.get("unix", "")
+    path = Path(unix.removeprefix("grpc+unix://"))
+    here = bool(unix) and path.exists()
+    address = unix if here else host.addresses.get("tcp")
+    if not address:
+        return
+    client = connect(address)
+    try:
+        call(client, secret, "stop", {}, timeout_s=2)
+    except HeadraceError:
+        if here:  # it was killed and cannot remove its socket itself
+            remove_socket(path)
+    finally:
+        client.close()

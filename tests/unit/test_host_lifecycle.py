@@ -1,0 +1,255 @@
+"""Protects the host's life: one start however many race, gone with its driver, nothing left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from host_fakes import counting
+from pyarrow import flight
+
+from headrace.coordinator.core import Coordinator
+from headrace.coordinator.server import CoordinatorServer
+from headrace.errors import HostUnavailable
+from headrace.host.client import Connections, HostClient
+from headrace.host.contract import Ticket
+from headrace.host.lifecycle import HostAddress, ensure_host, environment, find_host
+from headrace.host.locks import remove_socket, socket_path
+from headrace.host.settings import HostPaths, HostSettings
+from headrace.host.wire import call, connect
+
+SECRET = "s" * 64
+FAKE = "host_fakes:open_fake"
+
+
+class View:
+    """A Spark application that runs until it is told otherwise."""
+
+    running = True
+
+    def alive(self) -> bool:
+        return self.running
+
+
+@pytest.fixture
+def view() -> View:
+    return View()
+
+
+@pytest.fixture
+def settings(view: View, tmp_path: Path) -> Iterator[HostSettings]:
+    server = CoordinatorServer(Coordinator(view), "127.0.0.1", SECRET)  # type: ignore[arg-type]
+    made = settings_for(f"grpc+tcp://127.0.0.1:{server.port}", tmp_path)
+    yield made
+    host = find_host(made)
+    if host is not None:
+        os.kill(host.pid, signal.SIGTERM)
+        gone(host.pid)
+    server.shutdown()
+
+
+def settings_for(coordinator: str, local: Path, **more: Any) -> HostSettings:
+    return HostSettings("app", "here", coordinator, SECRET, str(local), 1 << 20, service=FAKE, **more)
+
+
+def eventually(holds: Callable[[], bool], what: str = "") -> None:
+    deadline = time.monotonic() + 30
+    while not holds():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.02)
+
+
+def gone(pid: int) -> None:
+    eventually(lambda: not running(pid), f"process {pid} is still there")
+
+
+def running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def left(settings: HostSettings) -> set[str]:
+    """What is in the application's folder besides locks."""
+    return {
+        path.name
+        for path in HostPaths.of(settings).folder.iterdir()
+        if path.suffix not in (".start", ".alive")
+    }
+
+
+def test_racing_threads_start_one_host(settings: HostSettings) -> None:
+    found: list[HostAddress] = []
+    threads = [threading.Thread(target=lambda: found.append(ensure_host(settings))) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 6
+    assert len(set(found)) == 1
+    assert HostPaths.of(settings).log.read_text().count("INFO headrace.host: host here") == 1
+    assert HostPaths.of(settings).folder.stat().st_mode & 0o777 == 0o700
+
+
+def test_racing_processes_start_one_host(settings: HostSettings) -> None:
+    program = textwrap.dedent("""
+        import sys
+        from headrace.host.lifecycle import ensure_host
+        from headrace.host.settings import HostSettings
+        print(ensure_host(HostSettings.from_json(sys.stdin.readline())).pid)
+    """)
+    racers = [
+        subprocess.Popen(
+            [sys.executable, "-c", program], stdin=-1, stdout=-1, text=True, env=environment(os.environ)
+        )
+        for _ in range(3)
+    ]
+    for racer in racers:
+        assert racer.stdin is not None
+        racer.stdin.write(settings.to_json() + "\n")
+        racer.stdin.flush()
+    pids = {racer.communicate()[0] for racer in racers}
+    assert len(pids) == 1
+    assert running(int(pids.pop()))
+
+
+def test_sigterm_leaves_only_the_log(settings: HostSettings) -> None:
+    host = ensure_host(settings)
+    os.kill(host.pid, signal.SIGTERM)
+    gone(host.pid)
+    assert left(settings) == {"host-here.log"}
+
+
+def test_the_stop_action_ends_it(settings: HostSettings) -> None:
+    host = ensure_host(settings)
+    client = connect(host.address)
+    call(client, SECRET, "stop", {}, 5)
+    client.close()
+    gone(host.pid)
+    assert left(settings) == {"host-here.log"}
+
+
+def test_a_killed_host_is_replaced(settings: HostSettings) -> None:
+    first = ensure_host(settings)
+    os.kill(first.pid, signal.SIGKILL)
+    gone(first.pid)
+    assert find_host(settings) is None
+    connections = Connections()
+    asked = iter([first.address])  # what a task may still remember
+    client = HostClient(lambda again: next(asked, "") or ensure_host(settings).address, SECRET, connections)
+    ticket = Ticket("app", "query", counting(), 0, 0, None, 1, "/nowhere", 3)
+    list(client.exchange(ticket, [], lambda: []))
+    assert client.summary is not None
+    second = find_host(settings)
+    assert second is not None
+    assert second.pid != first.pid
+    assert not Path(first.address.removeprefix("grpc+unix://")).exists()
+    connections.close()
+
+
+def test_killed_in_the_middle_is_unavailable(settings: HostSettings) -> None:
+    host = ensure_host(settings)
+    connections = Connections()
+    client = HostClient(lambda again: ensure_host(settings).address, SECRET, connections)
+    ticket = Ticket("app", "query", counting(), 0, 0, None, 1, "/nowhere", 3)
+
+    def seen() -> list[int | None]:
+        os.kill(host.pid, signal.SIGKILL)
+        gone(host.pid)
+        return []
+
+    with pytest.raises(HostUnavailable, match="not committed"):
+        list(client.exchange(ticket, [], seen))
+    connections.close()
+
+
+def test_it_leaves_when_the_application_ends(settings: HostSettings, view: View) -> None:
+    host = ensure_host(settings)
+    view.running = False
+    gone(host.pid)
+    assert left(settings) == {"host-here.log"}
+
+
+@pytest.mark.crash
+def test_it_leaves_when_the_driver_is_killed(tmp_path: Path) -> None:
+    program = textwrap.dedent("""
+        import sys, time
+        from test_host_lifecycle import SECRET, View
+        from headrace.coordinator.core import Coordinator
+        from headrace.coordinator.server import CoordinatorServer
+        server = CoordinatorServer(Coordinator(View()), "127.0.0.1", SECRET)
+        print(server.port, flush=True)
+        time.sleep(600)
+    """)
+    driver = subprocess.Popen(
+        [sys.executable, "-c", program], stdout=-1, text=True, env=environment(os.environ)
+    )
+    assert driver.stdout is not None
+    settings = settings_for(f"grpc+tcp://127.0.0.1:{driver.stdout.readline().strip()}", tmp_path)
+    host = ensure_host(settings)
+    driver.kill()
+    driver.wait()
+    gone(host.pid)
+    assert left(settings) == {"host-here.log"}
+    driver.stdout.close()
+
+
+def test_a_host_that_cannot_start_says_why(settings: HostSettings) -> None:
+    broken = HostSettings.from_json(settings.to_json().replace("open_fake", "no_such_thing"))
+    with pytest.raises(HostUnavailable, match="no_such_thing") as raised:
+        ensure_host(broken)
+    assert str(HostPaths.of(broken).log) in raised.value.hint
+    assert left(broken) == {"host-here.log"}
+
+
+def test_it_inherits_nothing(settings: HostSettings, tmp_path: Path) -> None:
+    with (tmp_path / "open").open("w") as mine:
+        os.set_inheritable(mine.fileno(), True)
+        host = ensure_host(settings)
+        held = {os.readlink(path) for path in Path(f"/proc/{host.pid}/fd").iterdir()}
+    assert not {path for path in held if path.endswith("/open")}
+    assert os.getsid(host.pid) == host.pid
+
+
+def test_the_secret_is_not_shown(settings: HostSettings) -> None:
+    host = ensure_host(settings)
+    paths = HostPaths.of(settings)
+    shown = [paths.log.read_text(), paths.ready.read_text(), repr(settings)]
+    shown.append(Path(f"/proc/{host.pid}/cmdline").read_text())
+    shown.append(Path(f"/proc/{host.pid}/environ").read_bytes().decode(errors="replace"))
+    assert not any(SECRET in text for text in shown)
+
+
+def test_tcp_when_asked(settings: HostSettings) -> None:
+    host = ensure_host(HostSettings.from_json(settings.to_json().replace('"tcp": false', '"tcp": true')))
+    assert host.tcp is not None
+    assert host.tcp.startswith("grpc+tcp://127.0.0.1:")
+    client = connect(host.tcp)
+    assert call(client, SECRET, "ping", {}, 5) == {"ok": True}
+    with pytest.raises(flight.FlightUnauthenticatedError):
+        list(client.do_action(flight.Action("ping", b"")))
+    client.close()
+
+
+def test_a_deep_folder_gets_a_short_socket(tmp_path: Path) -> None:
+    path = socket_path(tmp_path / ("d" * 120), "h.sock")
+    assert len(str(path)) < 100
+    assert path.parent.stat().st_mode & 0o777 == 0o700
+    remove_socket(path)
+    assert not path.parent.exists()
+    assert socket_path(Path("/x"), "h.sock") == Path("/x/h.sock")
+
+
+def test_settings_cross_as_json(settings: HostSettings) -> None:
+    assert HostSettings.from_json(json.dumps(json.loads(settings.to_json()))) == settings
