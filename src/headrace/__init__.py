@@ -1,0 +1,79 @@
+"""Headrace: a state engine for PySpark Structured Streaming.
+
+The names that need Spark are loaded when they are first used: the state host imports this package too,
+and must not pay for Spark.
+
+Examples
+--------
+>>> import headrace as hr
+>>> counts = (
+...     hr.stream(df)
+...     .withWatermark("ts", "10 seconds")
+...     .groupBy("user", hr.tumbling("1 minute"))
+...     .agg(n=hr.count(), total=hr.sum("amount"), top=hr.max("amount"))
+... )  # doctest: +SKIP
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from headrace.errors import HeadraceError, QueryError, SettingError
+
+if TYPE_CHECKING:
+    from headrace.spark.aggregates import (
+        avg,
+        count,
+        first,
+        last,
+        max,
+        mean,
+        min,
+        stddev,
+        stddev_pop,
+        stddev_samp,
+        sum,
+        var_pop,
+        var_samp,
+        variance,
+    )
+    from headrace.spark.builder import GroupedStream, Stream, stream
+    from headrace.spark.windows import Tumbling, tumbling
+
+__all__ = [
+    "GroupedStream",
+    "HeadraceError",
+    "QueryError",
+    "SettingError",
+    "Stream",
+    "Tumbling",
+    "avg",
+    "count",
+    "first",
+    "last",
+    "max",
+    "mean",
+    "min",
+    "stddev",
+    "stddev_pop",
+    "stddev_samp",
+    "stream",
+    "sum",
+    "tumbling",
+    "var_pop",
+    "var_samp",
+    "variance",
+]
+
+_BUILDER = frozenset({"GroupedStream", "Stream", "stream"})
+_WINDOWS = frozenset({"Tumbling", "tumbling"})
+
+
+def __getattr__(name: str) -> object:
+    if name not in __all__:
+        raise AttributeError(f"module 'headrace' has no attribute {name!r}")
+    part = "builder" if name in _BUILDER else "windows" if name in _WINDOWS else "aggregates"
+    return getattr(import_module(f"headrace.spark.{part}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

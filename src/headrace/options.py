@@ -1,0 +1,174 @@
+"""The `spark.headrace.*` settings: one table, one frozen dataclass, one strict reader.
+
+Settings are read once, when an operator is built. An unknown or malformed one is refused with the list of
+valid ones, so that a misspelt setting never runs with its default.
+"""
+
+from __future__ import annotations
+
+import getpass
+import re
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import unquote, urlsplit
+
+from headrace.errors import SettingError
+
+PREFIX = "spark.headrace."
+PARTITIONS_MAX = 1024
+
+HostPer = Literal["machine", "executor"]
+
+
+@dataclass(frozen=True)
+class Options:
+    """What an operator was told when it was built."""
+
+    location: str | None  # None: `headrace` under the query's checkpoint
+    local: str
+    retain: int
+    new: bool
+    memory_bytes: int
+    partitions: int
+    host_per: HostPer
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One setting: its name after `spark.headrace.`, what it holds, its default and its meaning."""
+
+    name: str
+    field: str
+    kind: str
+    default: str
+    doc: str
+    parse: Callable[[str], Any]
+
+
+def _path(text: str) -> str:
+    """An absolute local path, given as such or as a `file:` URI."""
+    parts = urlsplit(text)
+    if parts.scheme == "file" and parts.netloc in ("", "localhost"):
+        text = unquote(parts.path)
+    elif parts.scheme:
+        raise ValueError(f"only local or mounted paths are supported, not {parts.scheme}:")
+    if not Path(text).is_absolute():
+        raise ValueError("the path must be absolute")
+    return text
+
+
+def _boolean(text: str) -> bool:
+    words = {"true": True, "false": False}
+    if text.lower() not in words:
+        raise ValueError("say true or false")
+    return words[text.lower()]
+
+
+def _within(low: int, high: int | None) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        if not re.fullmatch(r"\d+", text):
+            raise ValueError("say a whole number")
+        number = int(text)
+        if number < low or (high is not None and number > high):
+            raise ValueError(f"say at least {low}" if high is None else f"say {low} to {high}")
+        return number
+
+    return parse
+
+
+_UNITS = {
+    "": 0,
+    "b": 0,
+    "k": 1,
+    "kb": 1,
+    "m": 2,
+    "mb": 2,
+    "g": 3,
+    "gb": 3,
+    "t": 4,
+    "tb": 4,
+    "p": 5,
+    "pb": 5,
+}
+
+
+def parse_bytes(text: str) -> int:
+    """A byte size as Spark writes it: `512m`, `1g`, `64kb`; a bare number is bytes."""
+    match = re.fullmatch(r"(\d+)\s*([a-z]*)", text.strip().lower())
+    if match is None or match[2] not in _UNITS:
+        raise ValueError("say a size such as 512m or 1g")
+    size = int(match[1]) << (10 * _UNITS[match[2]])
+    if size == 0:
+        raise ValueError("say a size above zero")
+    return size
+
+
+def _host_per(text: str) -> str:
+    if text not in ("machine", "executor"):
+        raise ValueError("say machine or executor")
+    return text
+
+
+SETTINGS: tuple[Setting, ...] = (
+    Setting(
+        "state.location", "location", "path", "<checkpoint>/headrace", "where state is kept for good", _path
+    ),
+    Setting(
+        "state.local", "local", "path", "<temp>/headrace-<user>", "local disk of the state hosts", _path
+    ),
+    Setting("state.retain", "retain", "number", "20", "versions kept for recovery", _within(1, None)),
+    Setting("state.new", "new", "boolean", "false", "true: begin with empty state on purpose", _boolean),
+    Setting("memory", "memory_bytes", "bytes", "1g", "memory limit of one state host", parse_bytes),
+    Setting(
+        "partitions",
+        "partitions",
+        "number",
+        "default parallelism",
+        "state partitions of an operator, fixed by its first batch",
+        _within(1, PARTITIONS_MAX),
+    ),
+    Setting(
+        "host.per", "host_per", "machine|executor", "machine", "how many state hosts there are", _host_per
+    ),
+)
+
+
+def default_local() -> str:
+    """The state hosts' local directory when none is set: one per user, so that users never share files."""
+    return str(Path(tempfile.gettempdir()) / f"headrace-{getpass.getuser()}")
+
+
+def read_options(conf: Mapping[str, str], parallelism: int) -> Options:
+    """Options from Spark's configuration; an unknown `spark.headrace.*` name raises."""
+    known = {PREFIX + setting.name: setting for setting in SETTINGS}
+    values: dict[str, Any] = {
+        "location": None,
+        "local": default_local(),
+        "retain": 20,
+        "new": False,
+        "memory_bytes": parse_bytes("1g"),
+        "partitions": min(max(parallelism, 1), PARTITIONS_MAX),
+        "host_per": "machine",
+    }
+    for name in sorted(conf):
+        if name == PREFIX.rstrip(".") or name.startswith(PREFIX):
+            setting = known.get(name)
+            if setting is None:
+                raise SettingError(f"{name} is not a setting", hint=_valid())
+            values[setting.field] = _parsed(name, setting, conf[name])
+    return Options(**values)
+
+
+def _parsed(name: str, setting: Setting, text: str) -> Any:
+    try:
+        return setting.parse(text.strip())
+    except ValueError as error:
+        raise SettingError(f"{name}={text!r}: {error}", hint=_valid()) from None
+
+
+def _valid() -> str:
+    lines = (f"{PREFIX}{s.name} ({s.kind}, default {s.default}): {s.doc}" for s in SETTINGS)
+    return "the settings are:\n    " + "\n    ".join(lines)

@@ -1,0 +1,1 @@
+"""The only folder that imports pyspark: the builder, the stateful task, the driver's side, sources."""

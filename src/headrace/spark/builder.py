@@ -1,0 +1,230 @@
+"""`hr.stream(df)`: ordinary streaming DataFrames in, ordinary streaming DataFrames out.
+
+Everything that can be wrong with a query is found here, before anything runs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pyspark.errors import AnalysisException, IllegalArgumentException
+from pyspark.sql import Column, DataFrame
+
+from headrace.errors import QueryError
+from headrace.spark.aggregates import Aggregate
+from headrace.spark.columns import first_line, resolve
+from headrace.spark.operator import Request, build
+from headrace.spark.plans import WATERMARK_KEY, watermarks
+from headrace.spark.windows import Tumbling
+from headrace.spec import Emit
+
+NAME_LENGTH_MAX = 100
+
+
+def stream(df: DataFrame) -> Stream:
+    """Begin a stateful step on a streaming DataFrame.
+
+    Parameters
+    ----------
+    df : DataFrame
+        A streaming DataFrame of a classic Spark session, with any operations on it.
+
+    Returns
+    -------
+    Stream
+        Offers ``withWatermark``, ``name`` and ``groupBy``.
+
+    Examples
+    --------
+    >>> import headrace as hr
+    >>> totals = hr.stream(df).groupBy("user").agg(total=hr.sum("amount"))  # doctest: +SKIP
+    >>> totals.writeStream.format("console").start()  # doctest: +SKIP
+    """
+    if "pyspark.sql.connect" in type(df).__module__:
+        raise QueryError(
+            "this DataFrame belongs to a Spark Connect session, which Headrace cannot extend",
+            hint="use a classic session: SparkSession.builder.master(…).getOrCreate(), without remote(…)",
+        )
+    if not isinstance(df, DataFrame):
+        raise QueryError(f"hr.stream takes a DataFrame, not {type(df).__name__}")
+    if not df.isStreaming:
+        raise QueryError(
+            "this is a batch DataFrame; Headrace keeps state for streaming ones",
+            hint="read with spark.readStream, or use Spark's own groupBy for batch data",
+        )
+    return Stream(df)
+
+
+@dataclass(frozen=True, eq=False)
+class Stream:
+    """A streaming DataFrame on its way to a stateful operator."""
+
+    df: DataFrame
+    time: str | None = None
+    called: str | None = None
+
+    def withWatermark(self, eventTime: str, delayThreshold: str) -> Stream:
+        """Say which column is the event time, and how late its rows may be.
+
+        Parameters
+        ----------
+        eventTime : str
+            A timestamp column.
+        delayThreshold : str
+            How far rows may lag behind the largest event time, such as ``"10 seconds"``.
+
+        Returns
+        -------
+        Stream
+            The stream with the watermark, as Spark's own ``withWatermark`` defines it.
+
+        Examples
+        --------
+        >>> import headrace as hr
+        >>> hr.stream(df).withWatermark("ts", "10 seconds")  # doctest: +SKIP
+        """
+        if watermarks(self.df):
+            raise QueryError(
+                "this stream has a watermark already; Spark allows one definition along a query",
+                hint="leave this withWatermark out: the operator goes by the watermark below it. "
+                "On the output of another operator, say the event time as hr.tumbling(…, on='window')",
+            )
+        resolve(self.df, eventTime, "withWatermark")
+        try:
+            marked = self.df.withWatermark(eventTime, delayThreshold)
+        except (AnalysisException, IllegalArgumentException) as error:
+            raise QueryError(
+                f"withWatermark({eventTime!r}, {delayThreshold!r}): {first_line(error)}"
+            ) from None
+        return replace(self, df=marked, time=eventTime)
+
+    def name(self, name: str) -> Stream:
+        """Name the operator; its state is found under this name after a restart.
+
+        Parameters
+        ----------
+        name : str
+            Any text of up to 100 printable characters; unique within a query.
+
+        Returns
+        -------
+        Stream
+            The stream whose next operator has the name. Without one it is ``aggregate-<position>``.
+
+        Examples
+        --------
+        >>> import headrace as hr
+        >>> hr.stream(df).name("totals").groupBy("user").agg(n=hr.count())  # doctest: +SKIP
+        """
+        return replace(self, called=_checked_name(name))
+
+    def groupBy(self, *keys: str | Column | Tumbling) -> GroupedStream:
+        """Group rows by key columns and at most one window.
+
+        Parameters
+        ----------
+        *keys : str, Column or Tumbling
+            Column names, columns, and ``hr.tumbling(…)``; without keys there is one group.
+
+        Returns
+        -------
+        GroupedStream
+            Offers ``agg``.
+
+        Examples
+        --------
+        >>> import headrace as hr
+        >>> hr.stream(df).groupBy("user", "country").agg(n=hr.count())  # doctest: +SKIP
+        """
+        flat: list[Any] = []
+        for key in keys:
+            flat += key if isinstance(key, list | tuple) else [key]
+        if sum(isinstance(key, Tumbling) for key in flat) > 1:
+            raise QueryError(
+                "groupBy takes one window", hint="make a second operator for the second window"
+            )
+        return GroupedStream(self, tuple(flat), self.called)
+
+
+@dataclass(frozen=True, eq=False)
+class GroupedStream:
+    """A grouped stream that waits for its aggregates."""
+
+    stream: Stream
+    keys: tuple[str | Column | Tumbling, ...]
+    called: str | None
+
+    def name(self, name: str) -> GroupedStream:
+        """Name the operator, as ``Stream.name`` does.
+
+        Parameters
+        ----------
+        name : str
+            Any text of up to 100 printable characters; unique within a query.
+
+        Returns
+        -------
+        GroupedStream
+            The same groups under the name.
+
+        Examples
+        --------
+        >>> import headrace as hr
+        >>> hr.stream(df).groupBy("user").name("totals").agg(n=hr.count())  # doctest: +SKIP
+        """
+        return replace(self, called=_checked_name(name))
+
+    def agg(self, emit: Emit | None = None, **aggregates: Aggregate) -> DataFrame:
+        """Aggregate each group; the result is a streaming DataFrame again.
+
+        Parameters
+        ----------
+        emit : {"changes", "final"}, optional
+            ``"changes"``: after each batch, the groups that it changed. ``"final"``: each window once, in
+            the batch whose data closes it. The default is ``"final"`` with a window, else ``"changes"``.
+        **aggregates : Aggregate
+            Output column names and their aggregates, such as ``n=hr.count()``.
+
+        Returns
+        -------
+        DataFrame
+            The keys under their names, ``window`` if there is one, then the aggregates.
+
+        Examples
+        --------
+        >>> import headrace as hr
+        >>> rows = hr.stream(df).withWatermark("ts", "10 seconds")  # doctest: +SKIP
+        >>> rows.groupBy("user", hr.tumbling("1 minute")).agg(n=hr.count())  # doctest: +SKIP
+        """
+        request = Request(
+            self.stream.df,
+            _event_time(self.stream),
+            self.keys,
+            self.called,
+            emit,
+            tuple(aggregates.items()),
+        )
+        return build(request)
+
+
+def _checked_name(name: str) -> str:
+    if (
+        not isinstance(name, str)
+        or not name.strip()
+        or not name.isprintable()
+        or len(name) > NAME_LENGTH_MAX
+    ):
+        raise QueryError(
+            f"{name!r} is not a name for an operator",
+            hint=f"say 1 to {NAME_LENGTH_MAX} printable characters",
+        )
+    return name
+
+
+def _event_time(stream: Stream) -> str | None:
+    """The watermark's column: the one named here, or the only one that carries Spark's mark."""
+    if stream.time is not None:
+        return stream.time
+    marked = [field.name for field in stream.df.schema.fields if WATERMARK_KEY in field.metadata]
+    return "`" + marked[0].replace("`", "``") + "`" if len(marked) == 1 else None

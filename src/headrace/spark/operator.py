@@ -1,0 +1,198 @@
+"""Builds one operator: checks the request, plans keys, time and accumulators, and puts it into the plan."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark.errors import AnalysisException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from headrace.errors import QueryError
+from headrace.options import Options, read_options
+from headrace.spark.aggregates import Aggregate
+from headrace.spark.columns import Resolved, case_insensitive, check_distinct, first_line, resolve
+from headrace.spark.finalise import ORDERED, AccumulatorPlan, wanted
+from headrace.spark.keys import flatten, rebuild
+from headrace.spark.plans import TASK_PREFIX, Watermark, operators_below, watermarks
+from headrace.spark.project import Blueprint, result_struct, wire_rows
+from headrace.spark.windows import Tumbling, event_time, is_wall_time, window_column, window_of
+from headrace.spec import Emit, Field, OperatorSpec
+
+Task = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+_STATELESS_AQE = "spark.sql.adaptive.streaming.stateless.enabled"
+
+
+@dataclass(frozen=True, eq=False)
+class Request:
+    """What the user asked for."""
+
+    df: DataFrame
+    watermark_column: str | None
+    keys: tuple[str | Column | Tumbling, ...]
+    name: str | None
+    emit: Emit | None
+    aggregates: tuple[tuple[str, Aggregate], ...]
+
+
+def build(request: Request) -> DataFrame:
+    """The request as a streaming DataFrame; raises before anything runs."""
+    spark = request.df.sparkSession
+    options = session_options(spark)
+    blueprint = draw(request, options)
+    task = make_task(spark, blueprint, options)
+    # Spark takes the operator for stateless; adaptive execution would change its partitions.
+    spark.conf.set(_STATELESS_AQE, "false")
+    return assemble(request.df, blueprint, task)
+
+
+def session_options(spark: SparkSession) -> Options:
+    context = spark.sparkContext
+    conf = {**dict(context.getConf().getAll()), **spark.conf.getAll}
+    return read_options(conf, context.defaultParallelism)
+
+
+def make_task(spark: SparkSession, blueprint: Blueprint, options: Options) -> Task:
+    """The seam to the state host: the function that Spark runs per partition."""
+    from headrace.spark.driver import coordinator_for
+    from headrace.spark.task import stateful_task
+
+    coordinator = coordinator_for(spark, options)
+    uid = str(uuid.uuid4())
+    return stateful_task(blueprint.spec, uid, blueprint.watermark_nodes, coordinator, options)
+
+
+def assemble(df: DataFrame, blueprint: Blueprint, task: Task) -> DataFrame:
+    """Put the operator around `task`; the task's name is how later operators see this one."""
+    task.__name__ = TASK_PREFIX + blueprint.spec.name
+    try:
+        rows = wire_rows(df, blueprint)
+        return rows.mapInArrow(task, result_struct(blueprint.spec)).select(*blueprint.output)
+    except AnalysisException as error:
+        raise QueryError(f"operator {blueprint.spec.name}: {first_line(error)}") from None
+
+
+def draw(request: Request, options: Options) -> Blueprint:
+    """Plan the operator, without touching the session."""
+    df, spark = request.df, request.df.sparkSession
+    marks = _supported(df, watermarks(df))
+    window = next((key for key in request.keys if isinstance(key, Tumbling)), None)
+    emit = _emit(request.emit, window, marks)
+    if not request.aggregates:
+        raise QueryError("agg needs at least one aggregate", hint="say what to compute: agg(n=hr.count())")
+    aggregates = [wanted(df, name, aggregate) for name, aggregate in request.aggregates]
+    ordered = next((want.where for want in aggregates if want.function in ORDERED), None)
+    timed = _time(request, window, ordered, marks)
+
+    ansi = str(spark.conf.get("spark.sql.ansi.enabled")).lower() == "true"
+    plan = AccumulatorPlan(spark, ansi)
+    results = plan.add(aggregates)
+    keys = [_key(df, key) for key in request.keys]
+    fields, leaves, outputs = _wire_keys(
+        keys, window_column(spark, timed.type) if window and timed else None
+    )
+    names = [key.name if key else "window" for key in keys] + [want.name for want in aggregates]
+    check_distinct(names, case_insensitive(df))
+    spec = OperatorSpec(
+        name=_name(df, request.name),
+        keys=tuple(fields),
+        inputs=tuple(plan.fields),
+        accumulators=tuple(plan.accumulators),
+        window=window_of(window, df) if window else None,
+        emit=emit,
+        timed=timed is not None,
+        delays_ms=tuple(mark.delay_ms for mark in marks),
+        partitions=options.partitions,
+    )
+    time = event_time(spark, timed) if timed else None
+    nodes = tuple(mark.node for mark in marks)
+    return Blueprint(spec, leaves, plan.columns, time, [*outputs, *results], nodes)
+
+
+def _supported(df: DataFrame, marks: tuple[Watermark, ...]) -> tuple[Watermark, ...]:
+    policy = str(df.sparkSession.conf.get("spark.sql.streaming.multipleWatermarkPolicy", "min")).lower()
+    if len(marks) > 1 and policy != "min":
+        raise QueryError(
+            f"multipleWatermarkPolicy is {policy}, and the stream has several watermarks",
+            hint="Headrace goes by the slowest: set spark.sql.streaming.multipleWatermarkPolicy to min",
+        )
+    return marks
+
+
+def _emit(said: Emit | None, window: Tumbling | None, marks: tuple[Watermark, ...]) -> Emit:
+    if said not in (None, "changes", "final"):
+        raise QueryError(f"emit={said!r}", hint='say emit="changes" or emit="final"')
+    emit: Emit = said or ("final" if window else "changes")
+    if emit == "final" and window is None:
+        raise QueryError(
+            'emit="final" needs a window: a running aggregate is never final',
+            hint='add hr.tumbling(…) to groupBy, or say emit="changes"',
+        )
+    if emit == "final" and not marks:
+        raise QueryError(
+            'emit="final" (the default with a window) needs a watermark, or no window would ever close',
+            hint='add .withWatermark("<event time>", "10 seconds") before groupBy, or say emit="changes"',
+        )
+    return emit
+
+
+def _time(
+    request: Request, window: Tumbling | None, ordered: str | None, marks: tuple[Watermark, ...]
+) -> Resolved | None:
+    """The event time, where rows must carry one."""
+    if window is None and ordered is None:
+        return None
+    written: Any = window.on if window and window.on is not None else request.watermark_column
+    if written is None:
+        what = "the window" if window else ordered
+        raise QueryError(
+            f"{what} needs an event time, and none is known",
+            hint='say .withWatermark("<event time>", …) before groupBy, or tumbling(…, on="<event time>")',
+        )
+    resolved = resolve(request.df, written, "event time")
+    if marks and is_wall_time(resolved.type):
+        raise QueryError(
+            f"event time {resolved.name} has no time zone, but the stream's watermark has one",
+            hint="cast it to timestamp, or leave the watermark out",
+        )
+    return resolved
+
+
+def _key(df: DataFrame, written: str | Column | Tumbling) -> Resolved | None:
+    return None if isinstance(written, Tumbling) else resolve(df, written, "groupBy")
+
+
+def _wire_keys(
+    keys: list[Resolved | None], window: Column | None
+) -> tuple[list[Field], list[Column], list[Column]]:
+    """Fields and leaves of all keys, and the output columns; None stands for the window."""
+    fields: list[Field] = []
+    columns: list[Column] = []
+    outputs: list[Column] = []
+    for key in keys:
+        if key is None:
+            assert window is not None
+            outputs.append(window)
+            continue
+        start = len(fields)
+        for leaf in flatten(key.column, key.type, key.nullable, key.name):
+            fields.append(Field(f"k{len(fields)}", leaf.type, leaf.label))
+            columns.append(leaf.column)
+        named = iter([F.col(field.name) for field in fields[start:]])
+        outputs.append(rebuild(key.type, key.nullable, named).alias(key.name))
+    return fields, columns, outputs
+
+
+def _name(df: DataFrame, said: str | None) -> str:
+    below = operators_below(df)
+    name = said or f"aggregate-{len(below) + 1}"
+    if name in below:
+        raise QueryError(
+            f"the query has two operators of the name {name}",
+            hint="give one of them another name: .name(…)",
+        )
+    return name

@@ -1,0 +1,62 @@
+"""The operator around the host: rows to the wire in the JVM, results from the wire in the JVM.
+
+stream ─▶ rows (hash, time, leaves, inputs) ─▶ repartitionById ─▶ task ─▶ results ─▶ output
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from headrace.spark.types import spark_type
+from headrace.spec import HASH, TIME, WINDOW_END, WINDOW_START, OperatorSpec, result_columns
+
+GROUP_BITS = 10  # a partition is a range of the hash's 1,024 groups
+_SEED = 42  # the hash of a key without columns, as xxhash64 begins
+
+
+@dataclass(frozen=True, eq=False)
+class Blueprint:
+    """An operator that is ready to be put into the plan."""
+
+    spec: OperatorSpec
+    keys: Sequence[Column]  # leaves, in the order of `spec.keys`
+    inputs: Sequence[Column]  # in the order of `spec.inputs`
+    time: Column | None
+    output: Sequence[Column]  # over the wire's result columns
+    watermark_nodes: tuple[str, ...]
+
+
+def wire_rows(df: DataFrame, blueprint: Blueprint) -> DataFrame:
+    """Rows of `input_schema`, each in its partition."""
+    spec = blueprint.spec
+    if spec.window and blueprint.time is not None:
+        df = df.where(blueprint.time.isNotNull())  # as Spark's window does
+    columns = [blueprint.time.alias(TIME)] if blueprint.time is not None else []
+    columns += [column.alias(f.name) for column, f in zip(blueprint.keys, spec.keys, strict=True)]
+    columns += [column.alias(f.name) for column, f in zip(blueprint.inputs, spec.inputs, strict=True)]
+    names = [TIME] * spec.timed + [field.name for field in (*spec.keys, *spec.inputs)]
+    leaves = [F.col(field.name) for field in spec.keys]
+    hashed = F.xxhash64(*leaves) if leaves else F.lit(_SEED).cast("bigint")
+    rows = df.select(*columns).select(hashed.alias(HASH), *names)
+    return rows.repartitionById(spec.partitions, partition_of(F.col(HASH), spec.partitions))
+
+
+def partition_of(hashed: Column, partitions: int) -> Column:
+    """The partition that owns a hash: its group, scaled to the number of partitions."""
+    group = F.shiftrightunsigned(hashed, 64 - GROUP_BITS)
+    return F.shiftright(group * F.lit(partitions), GROUP_BITS).cast("int")
+
+
+def result_struct(spec: OperatorSpec) -> T.StructType:
+    """What the task returns. Fresh fields: an input's watermark metadata must not reach later operators."""
+    fields = [(field.name, field.type) for field in spec.keys]
+    if spec.window:
+        fields += [(WINDOW_START, "timestamp"), (WINDOW_END, "timestamp")]
+    for index, accumulator in enumerate(spec.accumulators):
+        fields += result_columns(index, accumulator)
+    return T.StructType([T.StructField(name, spark_type(kind)) for name, kind in fields])

@@ -1,0 +1,133 @@
+"""Windows as the user wrote them, and the event time that they and `first`/`last` go by."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from py4j.java_gateway import get_field
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from headrace.errors import QueryError
+from headrace.spark.columns import Resolved, first_line
+from headrace.spark.internals import same_micros
+from headrace.spec import WINDOW_END, WINDOW_START, Window
+
+_DAY_US = 86_400_000_000
+
+
+@dataclass(frozen=True, eq=False)
+class Tumbling:
+    """Fixed windows of one width that do not overlap."""
+
+    width: str | timedelta
+    on: str | Column | None
+    offset: str | timedelta
+
+
+def tumbling(
+    width: str | timedelta, on: str | Column | None = None, *, offset: str | timedelta = "0 seconds"
+) -> Tumbling:
+    """Tumbling windows ``[start, start + width)``, as Spark's ``window(on, width, startTime=offset)``.
+
+    Parameters
+    ----------
+    width : str or timedelta
+        Width of a window, such as ``"1 minute"`` or ``"1 hour 30 minutes"``.
+    on : str or Column, optional
+        The event time; by default the watermark's column. A ``window`` column of an earlier operator
+        stands for the last microsecond of its window, as Spark's ``window_time`` does.
+    offset : str or timedelta
+        Moves the starts: with width ``"1 day"`` and offset ``"6 hours"``, days begin at six.
+
+    Returns
+    -------
+    Tumbling
+        A window to pass to ``groupBy``; it appears in the output as ``window: struct<start, end>``.
+
+    Examples
+    --------
+    >>> import headrace as hr
+    >>> rows = hr.stream(df).withWatermark("ts", "10 seconds")  # doctest: +SKIP
+    >>> rows.groupBy("user", hr.tumbling("1 minute")).agg(n=hr.count())  # doctest: +SKIP
+    """
+    return Tumbling(width, on, offset)
+
+
+def window_of(window: Tumbling, df: DataFrame) -> Window:
+    """The window in microseconds; durations are read by Spark's own parser."""
+    width = micros(df, window.width, "the width of a window")
+    if width <= 0:
+        raise QueryError(f"a window of {window.width} has no width", hint="say a duration above zero")
+    return Window(width, micros(df, window.offset, "the offset of a window") % width)
+
+
+def micros(df: DataFrame, said: str | timedelta, where: str) -> int:
+    """A duration in microseconds; months have no fixed length and are refused."""
+    if isinstance(said, timedelta):
+        return said // timedelta(microseconds=1)
+    if not isinstance(said, str):
+        raise QueryError(f"{where} must be a duration, not {said!r}", hint='say it as in "1 minute"')
+    interval = _interval(df, said, where)
+    if get_field(interval, "months"):
+        raise QueryError(
+            f"{where}: {said} has no fixed length", hint="say it in days, weeks or smaller units"
+        )
+    return int(get_field(interval, "days")) * _DAY_US + int(get_field(interval, "microseconds"))
+
+
+def _interval(df: DataFrame, said: str, where: str) -> Any:
+    jvm = df.sparkSession._jvm
+    try:
+        text = jvm.org.apache.spark.unsafe.types.UTF8String.fromString(said)
+        return jvm.org.apache.spark.sql.catalyst.util.IntervalUtils.stringToInterval(text)
+    except Exception as error:
+        raise QueryError(f"{where}: {first_line(error)}", hint='say it as in "1 minute"') from None
+
+
+def is_wall_time(kind: T.DataType) -> bool:
+    """Whether event times of this type are without a time zone."""
+    if isinstance(kind, T.StructType):
+        return "end" in kind.names and is_wall_time(kind["end"].dataType)
+    return isinstance(kind, T.TimestampNTZType)
+
+
+def event_time(spark: SparkSession, resolved: Resolved) -> Column:
+    """The event time as a timestamp; a `window` column means the last microsecond of its window.
+
+    Times without a zone travel as if they were UTC, and `window_column` turns them back.
+    """
+    kind, column = resolved.type, resolved.column
+    if isinstance(kind, T.StructType) and {"start", "end"} <= set(kind.names):
+        end = _instant(spark, column.getField("end"), kind["end"].dataType)
+        if end is not None:
+            return F.timestamp_micros(F.unix_micros(end) - F.lit(1))
+    time = _instant(spark, column, kind)
+    if time is None:
+        raise QueryError(
+            f"event time {resolved.name} has the type {kind.simpleString()}",
+            hint="event time is a timestamp or a window: cast the column, as in F.to_timestamp(…)",
+        )
+    return time
+
+
+def window_column(spark: SparkSession, kind: T.DataType) -> Column:
+    """The `window` struct of the output, for event times of `kind`."""
+    bounds = [F.col(WINDOW_START), F.col(WINDOW_END)]
+    if is_wall_time(kind):
+        raw = [same_micros(spark, bound, "TimestampType", "LongType") for bound in bounds]
+        bounds = [same_micros(spark, bound, "LongType", "TimestampNTZType") for bound in raw]
+    return F.struct(bounds[0].alias("start"), bounds[1].alias("end")).alias("window")
+
+
+def _instant(spark: SparkSession, column: Column, kind: T.DataType) -> Column | None:
+    if isinstance(kind, T.TimestampType):
+        return column
+    if isinstance(kind, T.DateType):
+        return column.cast("timestamp")
+    if isinstance(kind, T.TimestampNTZType):
+        return F.timestamp_micros(same_micros(spark, column, "TimestampNTZType", "LongType"))
+    return None

@@ -1,0 +1,31 @@
+"""One Spark session for the unit tests that need one; it ends with them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark import cloudpickle
+from pyspark.sql import SparkSession
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    folder: Path = tmp_path_factory.mktemp("spark")
+    session = (
+        SparkSession.builder.master("local[1]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.sql.shuffle.partitions", "1")
+        .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
+        .config("spark.sql.session.timeZone", "America/New_York")
+        .config("spark.pyspark.python", sys.executable)
+        .getOrCreate()
+    )
+    import standin
+
+    cloudpickle.register_pickle_by_value(standin)  # workers cannot import the tests
+    yield session
+    cloudpickle.unregister_pickle_by_value(standin)
+    session.stop()

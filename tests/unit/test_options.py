@@ -1,0 +1,73 @@
+"""Protects the settings: defaults, every spelling that Spark users know, and that nothing misspelt runs."""
+
+from __future__ import annotations
+
+import pytest
+
+from headrace.errors import SettingError
+from headrace.options import SETTINGS, Options, parse_bytes, read_options
+
+
+def test_defaults_follow_the_parallelism() -> None:
+    options = read_options({"spark.app.name": "x"}, parallelism=6)
+    assert (options.location, options.retain, options.new) == (None, 20, False)
+    assert (options.memory_bytes, options.partitions, options.host_per) == (1 << 30, 6, "machine")
+    assert "headrace-" in options.local
+
+
+def test_defaults_never_exceed_the_groups() -> None:
+    assert read_options({}, parallelism=5000).partitions == 1024
+
+
+def test_every_setting_is_read() -> None:
+    conf = {
+        "spark.headrace.state.location": "file:///data/my%20state",
+        "spark.headrace.state.local": "/fast",
+        "spark.headrace.state.retain": "3",
+        "spark.headrace.state.new": "TRUE",
+        "spark.headrace.memory": "256m",
+        "spark.headrace.partitions": "8",
+        "spark.headrace.host.per": "executor",
+    }
+    assert len(conf) == len(SETTINGS)
+    assert read_options(conf, 1) == Options("/data/my state", "/fast", 3, True, 256 << 20, 8, "executor")
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("1", 1),
+        ("10b", 10),
+        ("2k", 2048),
+        ("2KB", 2048),
+        ("3m", 3 << 20),
+        ("1 g", 1 << 30),
+        ("1t", 1 << 40),
+    ],
+)
+def test_byte_sizes_as_spark_writes_them(text: str, size: int) -> None:
+    assert parse_bytes(text) == size
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("memry", "1g"),
+        ("memory", "much"),
+        ("memory", "0"),
+        ("memory", "-1g"),
+        ("state.retain", "0"),
+        ("state.retain", "1.5"),
+        ("state.new", "yes"),
+        ("state.location", "relative/path"),
+        ("state.location", "s3://bucket/x"),
+        ("partitions", "0"),
+        ("partitions", "1025"),
+        ("host.per", "rack"),
+    ],
+)
+def test_unknown_and_malformed_settings_are_refused_with_the_valid_ones(name: str, value: str) -> None:
+    with pytest.raises(SettingError) as said:
+        read_options({f"spark.headrace.{name}": value}, 1)
+    assert f"spark.headrace.{name}" in said.value.message
+    assert all(f"spark.headrace.{setting.name} " in said.value.hint for setting in SETTINGS)
