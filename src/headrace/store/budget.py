@@ -10,14 +10,15 @@ from __future__ import annotations
 import threading
 
 TABLE_PART = 0.6
-_SHARE_MIN = 1 << 20
+SHARE_MIN = 1 << 20
 
 
 class MemoryBudget:
     """Hands every open partition an equal share of the limit."""
 
-    def __init__(self, limit_bytes: int) -> None:
+    def __init__(self, limit_bytes: int, share_min: int = SHARE_MIN) -> None:
         self.limit_bytes = limit_bytes
+        self._share_min = share_min
         self._open = 0
         self._mutex = threading.Lock()
 
@@ -32,4 +33,4 @@ class MemoryBudget:
     @property
     def share_bytes(self) -> int:
         """What the tables and filters of one partition may take now."""
-        return max(_SHARE_MIN, int(self.limit_bytes * TABLE_PART) // max(1, self._open))
+        return max(self._share_min, int(self.limit_bytes * TABLE_PART) // max(1, self._open))

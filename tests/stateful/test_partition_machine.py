@@ -1,0 +1,245 @@
+"""Protects versions of a partition: whatever is aborted, fenced, replayed, spilled, evicted, compacted or
+reopened, the next batch starts from exactly the committed state before it, and results equal a plain dict."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections import defaultdict
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from headrace.errors import Fenced
+from headrace.host.contract import Ticket
+from headrace.host.service import PartitionService
+from headrace.spec import Accumulator, Field, OperatorSpec, Window, input_schema
+
+WIDTH_US = 10_000_000
+Rows = list[tuple[int, int, int]]  # key, event time in seconds, amount
+
+rows_strategy = st.lists(
+    st.tuples(st.integers(0, 40), st.integers(0, 60), st.integers(-5, 5)), min_size=0, max_size=60
+)
+
+
+def spec_of(windowed: bool, emit: str) -> OperatorSpec:
+    return OperatorSpec(
+        name="sums",
+        keys=(Field("k0", "string", "key"),),
+        inputs=(Field("v0", "int64", "amount"),),
+        accumulators=(
+            Accumulator("count", None, "int64"),
+            Accumulator("sum", "v0", "int64"),
+            Accumulator("max", "v0", "int64"),
+        ),
+        window=Window(WIDTH_US) if windowed else None,
+        emit=emit,
+        timed=windowed,
+        delays_ms=(5_000,) if windowed else (),
+        partitions=1,
+    )
+
+
+def batch_of(spec: OperatorSpec, rows: Rows) -> pa.RecordBatch:
+    keys, times, amounts = ([row[i] for row in rows] for i in range(3))
+    hashes = (np.array(keys, np.int64) % 7) << 40  # few hashes: most keys collide with some other
+    columns = [pa.array(hashes, pa.int64())]
+    if spec.timed:
+        columns.append(pa.array([t * 1_000_000 for t in times], pa.int64()).cast(pa.timestamp("us", tz="UTC")))
+    columns += [pa.array([f"key-{k}" * 3 for k in keys], pa.string()), pa.array(amounts, pa.int64())]
+    return pa.RecordBatch.from_arrays(columns, schema=input_schema(spec))
+
+
+class Model:
+    """What the state must be: a dict per (key, slice), and a watermark."""
+
+    def __init__(self, spec: OperatorSpec) -> None:
+        self.spec = spec
+        self.state: dict[tuple[int, int], tuple[int, int, int]] = {}
+        self.frontier_s: int | None = None
+
+    def copy(self) -> Model:
+        twin = Model(self.spec)
+        twin.state, twin.frontier_s = dict(self.state), self.frontier_s
+        return twin
+
+    @property
+    def watermark_s(self) -> int | None:
+        return None if self.frontier_s is None else self.frontier_s - 5
+
+    def run(self, rows: Rows) -> list[tuple[object, ...]]:
+        """Fold a batch in; the results it must give, sorted."""
+        touched = set()
+        for key, time_s, amount in rows:
+            slice_s = time_s // 10 * 10 if self.spec.window else 0
+            if self._closed(slice_s):
+                continue
+            count, total, top = self.state.get((key, slice_s), (0, 0, amount))
+            self.state[key, slice_s] = (count + 1, total + amount, max(top, amount))
+            touched.add((key, slice_s))
+        if self.spec.window and rows:
+            seen = max(time_s for _, time_s, _ in rows)
+            self.frontier_s = seen if self.frontier_s is None else max(self.frontier_s, seen)
+        gone = {at for at in self.state if self._closed(at[1])}
+        given = touched if self.spec.emit == "changes" else gone
+        results = sorted(self._result(at) for at in given)
+        for at in gone:
+            del self.state[at]
+        return results
+
+    def _closed(self, slice_s: int) -> bool:
+        passed = self.watermark_s
+        return self.spec.window is not None and passed is not None and slice_s + 10 <= passed
+
+    def _result(self, at: tuple[int, int]) -> tuple[object, ...]:
+        key, slice_s = at
+        bounds = (slice_s * 1_000_000, slice_s * 1_000_000 + WIDTH_US) if self.spec.window else ()
+        return (f"key-{key}" * 3, *bounds, *self.state[at])
+
+
+def results_of(batches: list[pa.RecordBatch]) -> list[tuple[object, ...]]:
+    rows = []
+    for batch in batches:
+        columns = [
+            column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column for column in batch.columns
+        ]
+        rows += zip(*(column.to_pylist() for column in columns), strict=True)
+    return sorted(rows)
+
+
+class PartitionMachine(RuleBasedStateMachine):
+    """One partition under a driver that replays, a host that dies, and too little memory."""
+
+    @initialize(windowed=st.booleans(), changes=st.booleans(), tiny=st.booleans())
+    def begin(self, windowed: bool, changes: bool, tiny: bool) -> None:
+        self.folder = tempfile.mkdtemp(prefix="headrace-machine-")
+        self.spec = spec_of(windowed, "changes" if changes or not windowed else "final")
+        self.memory = 1 if tiny else 64 << 20
+        self.committed = {-1: Model(self.spec)}
+        self.batch, self.attempt, self.application = 0, 0, 0
+        self.service = self._service()
+
+    def _service(self) -> PartitionService:
+        service = PartitionService(self.memory)
+        # The smallest share that the budget hands out is a megabyte: far more than these rows need.
+        service._budget._share_min = 4096 if self.memory == 1 else 1 << 20
+        return service
+
+    def _ticket(self, batch: int) -> Ticket:
+        self.attempt += 1
+        base = batch - 1 if batch else None
+        name = f"app-{self.application}"
+        return Ticket(name, "query", self.spec, 0, batch, base, self.attempt, self.folder, retain=3)
+
+    def _seen(self, rows: Rows) -> list[int | None]:
+        if not self.spec.delays_ms:
+            return []
+        return [max((time_s * 1000 for _, time_s, _ in rows), default=None)]
+
+    def _apply(self, transaction: object, rows: Rows) -> None:
+        half = len(rows) // 2
+        for part in (rows[:half], rows[half:]):
+            transaction.apply(batch_of(self.spec, part))
+            transaction._fold()
+
+    @rule(rows=rows_strategy)
+    def commit(self, rows: Rows) -> None:
+        transaction = self.service.begin(self._ticket(self.batch))
+        model = self.committed[self.batch - 1].copy()
+        self._apply(transaction, rows)
+        assert results_of(list(transaction.finish(self._seen(rows)))) == model.run(rows)
+        summary = transaction.commit()
+        assert summary.version == self.batch
+        self.committed[self.batch] = model
+        self.batch += 1
+
+    @rule(rows=rows_strategy, sealed=st.booleans())
+    def abort(self, rows: Rows, sealed: bool) -> None:
+        transaction = self.service.begin(self._ticket(self.batch))
+        self._apply(transaction, rows)
+        if sealed:
+            list(transaction.finish(self._seen(rows)))
+            transaction._store.seal_epoch(transaction._closed_through_us)
+        transaction.abort()
+
+    @precondition(lambda self: self.batch > 0)
+    @rule()
+    def replay(self) -> None:
+        """Spark did not log the last batch: it comes again, and starts where it started before."""
+        self.batch -= 1
+
+    @rule(rows=rows_strategy)
+    def zombie(self, rows: Rows) -> None:
+        """An older attempt goes on after a newer one has begun."""
+        older = self.service.begin(self._ticket(self.batch))
+        self._apply(older, rows)
+        newer = self.service.begin(self._ticket(self.batch))
+        with pytest.raises(Fenced):
+            older.commit()
+        older.abort()
+        newer.abort()
+
+    @rule(rows=rows_strategy, graceful=st.booleans(), restarted=st.booleans())
+    def die(self, rows: Rows, graceful: bool, restarted: bool) -> None:
+        """The host dies with a transaction open; Spark may or may not be restarted too."""
+        self._apply(self.service.begin(self._ticket(self.batch)), rows)
+        if graceful:
+            self.service.close()
+        self.application += restarted
+        self.attempt = 0 if restarted else self.attempt
+        self.service = self._service()
+
+    @invariant()
+    def keys_are_counted(self) -> None:
+        if not hasattr(self, "service") or self.spec.window:
+            return
+        for partition in self.service.status()["partitions"]:
+            if partition["version"] == self.batch - 1:
+                assert partition["keys"] == len(self.committed[self.batch - 1].state)
+
+    def teardown(self) -> None:
+        if hasattr(self, "service"):
+            self.service.close()
+            shutil.rmtree(self.folder)
+
+
+PartitionMachine.TestCase.settings = settings(
+    max_examples=60, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
+)
+TestPartition = PartitionMachine.TestCase
+
+
+def test_forty_batches_are_compacted_and_collected(tmp_path) -> None:
+    """Small segments are merged beside the batches, old versions go, and the state stays right."""
+    spec, service = spec_of(False, "changes"), PartitionService(64 << 20)
+    model: dict[int, list[int]] = defaultdict(lambda: [0, 0])
+    for number in range(40):
+        ticket = Ticket("app", "query", spec, 0, number, number - 1 if number else None, number + 1, str(tmp_path), 3)
+        transaction = service.begin(ticket)
+        rows = [(key, 0, number) for key in range(number, number + 30)]
+        transaction.apply(batch_of(spec, rows))
+        list(transaction.finish([]))
+        transaction.commit()
+        for key, _, amount in rows:
+            model[key][0] += 1
+            model[key][1] += amount
+    status = service.status()["partitions"][0]
+    service.close()
+    manifests = list(tmp_path.glob("**/*.manifest"))
+    segments = list(tmp_path.glob("**/*.segment"))
+    assert status["segments"] < 20
+    assert len(manifests) < 20
+    assert len(segments) < 40
+    again = PartitionService(64 << 20)
+    transaction = again.begin(Ticket("app", "query", spec, 0, 40, 39, 100, str(tmp_path), 3))
+    transaction.apply(batch_of(spec, [(key, 0, 0) for key in model]))
+    found = results_of(list(transaction.finish([])))
+    wanted = sorted((f"key-{key}" * 3, count + 1, total) for key, (count, total) in model.items())
+    assert [row[:3] for row in found] == wanted
+    transaction.abort()
+    again.close()
