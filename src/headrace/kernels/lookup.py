@@ -28,12 +28,13 @@ from headrace.kernels.signature import (
 )
 from headrace.kernels.signature import I64 as INT
 from headrace.kernels.signature import U64 as WORD
+from headrace.store.layout import LENGTH_BITS, LENGTH_MAX
 from headrace.store.run import U8, U64
 
 Mask = npt.NDArray[np.bool_]
 _pread = types.ExternalFunction("pread", types.int64(types.int32, types.voidptr, types.uint64, types.int64))
-_BITS = np.uint64(24)
-_LENGTH = np.uint64((1 << 24) - 1)
+_BITS = np.uint64(LENGTH_BITS)
+_LENGTH = np.uint64(LENGTH_MAX)
 
 
 @njit(nogil=True, cache=True)
@@ -100,7 +101,8 @@ def _read_end(blocks: I64, probe: int, offsets: I64, limit: int) -> Any:
 
 
 @njit(nogil=True, cache=True)
-def _same_key(row: U64, heap: U8, key: U64, key_heap: U8, variable_key: Mask) -> bool:
+def same_key(row: U64, heap: U8, key: U64, key_heap: U8, variable_key: Mask) -> bool:
+    """Whether a row begins with this key: equal words, and equal bytes where a word points at bytes."""
     for w in range(key.size):
         if not variable_key[w]:
             if row[w] != key[w]:
@@ -202,7 +204,7 @@ def fetch(
         block_heap = block[rows * (width + 1) :].view(np.uint8)
         at = _lower_bound(block[:rows], hashes[i])
         while at < rows and block[at] == hashes[i]:
-            if _same_key(held[at], block_heap, keys[i], key_heap, variable_key):
+            if same_key(held[at], block_heap, keys[i], key_heap, variable_key):
                 heap, used = _take(held[at], block_heap, variable, words[i], heap, used)
                 mask[i] = True
                 break

@@ -16,11 +16,12 @@ from headrace.kernels.checksum import xxh64
 from headrace.kernels.filter import filter_add, filter_start
 from headrace.kernels.signature import HASHES, HASHES_IN, HEAP_IN, IDS, IDS_IN, WORDS, WORDS_IN
 from headrace.kernels.signature import I64 as INT
+from headrace.store.layout import LENGTH_BITS, LENGTH_MAX
 from headrace.store.run import U8, U64
 
 I64 = npt.NDArray[np.int64]
-_BITS = np.uint64(24)
-_LENGTH = np.uint64((1 << 24) - 1)
+_BITS = np.uint64(LENGTH_BITS)
+_LENGTH = np.uint64(LENGTH_MAX)
 
 
 @njit([types.Tuple((IDS, IDS, types.boolean))(HASHES_IN, WORDS_IN, IDS_IN, INT)], nogil=True, cache=True)
@@ -54,7 +55,7 @@ def cut_blocks(hashes: U64, words: U64, variable: I64, block_bytes: int) -> tupl
 
 
 @njit(nogil=True, cache=True)
-def _fill_heap(rows: U64, variable: I64, heap: U8, to: U8) -> None:
+def move_heap(rows: U64, variable: I64, heap: U8, to: U8) -> None:
     """Copy the bytes that `rows` point at into `to`, and point the rows there."""
     at: Any = 0
     for r in range(rows.shape[0]):
@@ -98,7 +99,7 @@ def fill_blocks(
         if fixed < block.size:
             block[block.size - 1] = np.uint64(0)
         if variable.size:
-            _fill_heap(held, variable, heap, block[fixed:].view(np.uint8))
+            move_heap(held, variable, heap, block[fixed:].view(np.uint8))
         checks[b - first] = xxh64(block)
     return checks
 

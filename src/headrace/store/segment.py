@@ -25,7 +25,6 @@ from headrace.kernels.lookup import Mask, fetch, locate
 from headrace.kernels.pack import I64, bad_block, unpack
 from headrace.store.run import U8, U64, Run
 
-HASH_END = 1 << 64
 _READ_BYTES = 1 << 16
 
 
@@ -184,13 +183,12 @@ class Segment:
                 first = end
 
     def count_range(self, number: int, low: int, high: int) -> int:
-        """An upper bound of the rows with `low <= hash < high`, from the index alone."""
+        """About how many rows have `low <= hash < high`, from the index alone; adds up over ranges."""
         if number not in self.sections:
             return 0
         with self._file.use() as fd:
             index = self._index(number, fd)
-        first, end = _blocks_between(index, low, high)
-        return int(index.row_starts[end] - index.row_starts[first]) if first < end else 0
+        return _rows_below(index, high) - _rows_below(index, low)
 
     def scan_range(self, number: int, low: int, high: int) -> Run:
         """The rows with `low <= hash < high` as one ordered run; `high` may be 2**64."""
@@ -278,6 +276,19 @@ def lookup_all(segments: Sequence[Segment], number: int, probe: Run) -> Found:
             break
         segment.answer(number, answer)
     return answer.found()
+
+
+def _rows_below(index: _Index, hashed: int) -> int:
+    """About how many rows have a smaller hash: exact at the first hash of a block, interpolated inside."""
+    if hashed > index.last:
+        return int(index.row_starts[-1])
+    block = int(np.searchsorted(index.firsts, np.uint64(hashed), "right")) - 1
+    if block < 0:
+        return 0
+    start = int(index.firsts[block])
+    end = int(index.firsts[block + 1]) if block + 1 < len(index.firsts) else index.last + 1
+    row, rows = int(index.row_starts[block]), int(index.row_starts[block + 1] - index.row_starts[block])
+    return row + rows * (hashed - start) // (end - start)
 
 
 def _blocks_between(index: _Index, low: int, high: int) -> tuple[int, int]:

@@ -1,0 +1,98 @@
+"""Background compaction: which adjacent segments to merge (`plan`), and merging them (`compact`).
+
+Segments fall into tiers by size, each tier `RATIO` times the one below. Two rules keep the list short:
+
+- a segment of a higher tier swallows the smaller ones just before it, so tiers fall from old to new;
+- `FAN_IN` segments of one tier become one.
+
+So at most `FAN_IN - 1` segments per tier remain. A merge lifts what it reads into a higher tier (or removes
+rows that were written again), so a row is rewritten about once or twice per tier: O(log state).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from headrace.errors import TryAgain
+from headrace.store.merge import Shape, merge
+from headrace.store.run import Run
+from headrace.store.seal import SegmentMeta, write_segment
+from headrace.store.segment import Segment
+
+RATIO = 4
+FAN_IN = 4
+BASE_BYTES = 1 << 20
+CHUNK_ROWS = 1 << 15
+
+
+def tier(size: int, *, base: int = BASE_BYTES, ratio: int = RATIO) -> int:
+    """0 up to `base` bytes, then one more for each factor of `ratio`."""
+    number = 0
+    while size > base:
+        base *= ratio
+        number += 1
+    return number
+
+
+def plan(
+    sizes: Sequence[int], *, base: int = BASE_BYTES, ratio: int = RATIO, fan_in: int = FAN_IN
+) -> slice | None:
+    """The adjacent segments to merge next, or None; `sizes` in bytes, oldest first."""
+    tiers = [tier(size, base=base, ratio=ratio) for size in sizes]
+    for newer in range(1, len(tiers)):
+        if tiers[newer - 1] < tiers[newer]:
+            return slice(_swallowed(sizes, tiers, newer), newer + 1)
+    start = 0
+    for end in range(1, len(tiers) + 1):
+        if end == len(tiers) or tiers[end] != tiers[start]:
+            if end - start >= fan_in:
+                return slice(start, end)
+            start = end
+    return None
+
+
+def _swallowed(sizes: Sequence[int], tiers: Sequence[int], newer: int) -> int:
+    """The oldest segment to merge into `newer`: lower tiers, then whatever is no larger than the sum."""
+    start, total = newer, sizes[newer]
+    while start > 0 and (tiers[start - 1] < tiers[newer] or sizes[start - 1] <= total):
+        start -= 1
+        total += sizes[start]
+    return start
+
+
+def compact(
+    segments: Sequence[Segment],
+    path: str | Path,
+    shape: Shape,
+    live: Callable[[int], bool],
+    stop: threading.Event | None = None,
+    *,
+    chunk_rows: int = CHUNK_ROWS,
+) -> SegmentMeta | None:
+    """Merge adjacent segments, oldest first, into one at `path`, leaving out slices that are not live.
+
+    None, and no file, when nothing in them is live. Raises `TryAgain`, and leaves no file, once `stop` is
+    set.
+    """
+    numbers = sorted({number for segment in segments for number in segment.sections if live(number)})
+    if not numbers:
+        return None
+    newest_first = segments[::-1]
+    sections = (
+        (number, _watched(_merged(newest_first, number, shape, chunk_rows), stop)) for number in numbers
+    )
+    return write_segment(path, shape.width, sections, shape.variable_words)
+
+
+def _merged(segments: Sequence[Segment], number: int, shape: Shape, chunk_rows: int) -> Iterator[Run]:
+    sources = [(segment, number) for segment in segments if number in segment.sections]
+    return merge(sources, shape, chunk_rows)
+
+
+def _watched(runs: Iterator[Run], stop: threading.Event | None) -> Iterator[Run]:
+    for run in runs:
+        if stop is not None and stop.is_set():
+            raise TryAgain("the compaction was stopped", hint="it starts again after the next commit")
+        yield run
