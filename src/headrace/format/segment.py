@@ -24,7 +24,6 @@ MAGIC = int.from_bytes(b"\x89HRSEG\r\n", "little")
 VERSION = 1
 HEADER_BYTES = 32
 TRAILER_BYTES = 32
-OFFSET_MAX = (1 << 40) - 1
 _ENTRY_WORDS = 8
 _WRAP = 1 << 64
 _HINT = "put back an intact copy of the file, or go back to an older version that does not name it"
