@@ -149,7 +149,7 @@ def test_a_killed_host_is_replaced(settings: HostSettings) -> None:
     asked = iter([first.address])  # what a task may still remember
     client = HostClient(lambda again: next(asked, "") or ensure_host(settings).address, SECRET, connections)
     ticket = Ticket("app", "query", counting(), 0, 0, None, 1, "/nowhere", 3)
-    list(client.exchange(ticket, [], lambda: []))
+    list(client.exchange(ticket, [], list))
     assert client.summary is not None
     second = find_host(settings)
     assert second is not None

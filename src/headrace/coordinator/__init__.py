@@ -1,1 +1,1 @@
-"""The driver's side: which version a batch starts from, which host owns a partition, event time, progress."""
+"""The driver's side: base versions, placement of partitions, event time, progress."""

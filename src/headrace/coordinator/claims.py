@@ -1,9 +1,10 @@
 """Which state partitions a task evaluates: a pure account of one stage.
 
-Spark's own partition id does not say: a `union` or `coalesce` after the operator renumbers tasks, and a task may
-evaluate several partitions in turn. Rows say it, by their hash. An evaluation without rows could be any of the
-partitions that have none, and they are alike; so it is given nothing, and the last of the operator's evaluations
-is given all that nobody claimed. A task that runs again gets the same answer again.
+Spark's own partition id does not say: a `union` or `coalesce` after the operator renumbers tasks, and a
+task may evaluate several partitions in turn. Rows say it, by their hash. An evaluation without rows could
+be any of the partitions that have none, and they are alike; so it is given nothing, and the last of the
+operator's evaluations is given all that nobody claimed. A task that runs again gets the same answer
+again.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Which version a batch starts from: pure decisions over the batches that an operator has begun.
 
-Batch ids may skip (Spark prunes an operator whose inputs are empty), so the base of a batch is the largest
-batch begun before it, not its number less one. Spark replays a batch with the same id until it is committed, so
-what was begun before batch N is committed when N begins.
+Batch ids may skip (Spark prunes an operator whose inputs are empty), so the base of a batch is the
+largest batch begun before it, not its number less one. Spark replays a batch with the same id until it is
+committed, so what was begun before batch N is committed when N begins.
 """
 
 from __future__ import annotations
@@ -18,6 +18,6 @@ def base_of(begun: Sequence[int], batch: int) -> int | None:
 
 
 def begin_batch(begun: Sequence[int], batch: int, history: int = HISTORY) -> list[int]:
-    """`begun` after `batch` began. A batch below the newest is a rollback: what was above it is forgotten."""
+    """`begun` after `batch` began. A batch below the newest is a rollback: what was above is forgotten."""
     kept = sorted(number for number in set(begun) if number < batch)
     return [*kept, batch][-history:]

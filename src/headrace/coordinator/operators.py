@@ -2,8 +2,8 @@
 
 Invariants: the record on disk names a batch before any task of it is answered; within a run batches only go
 forward; a run that is not the query's active one is fenced.
-Threads: calls come from many; one lock per operator, held while the record is written, so that the other tasks
-of the batch wait for it.
+Threads: calls come from many; one lock per operator, held while the record is written, so that the other
+tasks of the batch wait for it.
 """
 
 from __future__ import annotations
@@ -141,9 +141,9 @@ class TrackedOperator:
         done = len(self._summaries.get(self._batch, {}))
         if self._batch >= 0 and done < spec.partitions:
             raise QueryError(
-                f"batch {self._batch} ended with {done} of {spec.partitions} partitions of {spec.name} evaluated",
-                hint="a foreachBatch function must use the whole batch (write it, count it), not only show or "
-                "limit it; correct it and restart: the state is intact as of the batch before",
+                f"batch {self._batch} evaluated {done} of {spec.partitions} partitions of {spec.name}",
+                hint="a foreachBatch function must use the whole batch (write it, count it), not only show "
+                "or limit it; correct it and start from a new checkpoint",
             )
 
     def frontier(self, query: str, batch: int, nodes: list[str]) -> list[int | None]:
@@ -176,6 +176,6 @@ def state_location(configured: str | None, checkpoint_root: str) -> str:
         path = "/" + checkpoint_root.removeprefix("file:").lstrip("/")
         return f"{path}/headrace-state"
     raise QueryError(
-        f"the checkpoint {checkpoint_root} is not on a local file system, so there is no default state location",
+        f"the checkpoint {checkpoint_root} is not on a file system, so there is no default state location",
         hint="set spark.headrace.state.location to a directory that all machines share",
     )

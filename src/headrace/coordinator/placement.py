@@ -1,8 +1,8 @@
 """Which machine's host owns a partition: pure decisions.
 
-The first machine to ask gets a partition, and keeps it: the batch travels, the state stays. A machine that has
-not been heard of for `LOST_S` loses its partitions to whoever asks next. Two executors of one machine ask under
-one name, and so share its host.
+The first machine to ask gets a partition, and keeps it: the batch travels, the state stays. A machine
+that has not been heard of for `LOST_S` loses its partitions to whoever asks next. Two executors of one
+machine ask under one name, and so share its host.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""The record of one operator in Spark's checkpoint directory: what it is, where its state lies, what it began.
+"""The record of one operator in Spark's checkpoint: what it is, where its state lies, what it began.
 
-`<checkpoint>/headrace-operators/<name>.json`, written before the first task of a batch may begin. It ties state
-to the checkpoint: a checkpoint without its record, or a record that differs, stops the query with an error.
+`<checkpoint>/headrace-operators/<name>.json`, written before the first task of a batch may begin. It ties
+state to the checkpoint: a checkpoint without its record, or a record that differs, stops the query with
+an error.
 """
 
 from __future__ import annotations
@@ -76,13 +77,13 @@ def opened(
         if batch > 0 and not new:
             raise StateMissing(
                 f"operator {spec.name} has no record at batch {batch}: {path} is not there",
-                hint="restore it together with the state; if the operator is new in this query, or had no rows "
-                "until now, set spark.headrace.state.new=true for one start",
+                hint="restore it together with the state; if the operator is new in this query, or had no "
+                "rows until now, set spark.headrace.state.new=true for one start",
             )
         return OperatorRecord(location, spec, ())
     if found.location != location:
         raise SettingError(
-            f"the state of operator {spec.name} lies in {found.location}, but the state location is {location}",
+            f"the state of {spec.name} lies in {found.location}, but the state location is {location}",
             hint=f"set spark.headrace.state.location to {found.location}, or start from a new checkpoint",
         )
     if found.spec != spec:

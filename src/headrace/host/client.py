@@ -1,8 +1,8 @@
 """A task's side of an exchange with a host.
 
-Invariants: an exchange that returned its summary is committed; one that raised before is not, or not known to
-be, and a newer attempt starts again from the same base. What fails before the first row was sent is tried once
-more, at a host that is found or started anew.
+Invariants: an exchange that returned its summary is committed; one that raised before is not, or not
+known to be, and a newer attempt starts again from the same base. What fails before the first row was sent
+is tried once more, at a host that is found or started anew.
 Threads: one exchange belongs to one thread; `Connections` may be shared.
 """
 
@@ -131,7 +131,7 @@ class HostClient:
         except Unreachable as error:
             self._connections.drop(address)
             raise HostUnavailable(
-                f"the state host at {address} was lost in the middle of batch {ticket.batch}: {error.message}",
+                f"the state host at {address} was lost in mid-batch {ticket.batch}: {error.message}",
                 hint="the batch is not committed; Spark's retry, or a restart of the query, recovers it",
             ) from None
         finally:
@@ -148,7 +148,8 @@ class HostClient:
         return self._try_open(ticket, address), address
 
     def _try_open(self, ticket: Ticket, address: str) -> Exchange:
-        # A stream over a dead connection fails only at some later write, so ask first whether anyone is there.
+        # A stream over a dead connection fails only at some later write, so ask first whether anyone is
+        # there.
         client = self._connections.to(address)
         call(client, self._secret, "ping", {}, timeout_s=10)
         return Exchange(client, self._secret, ticket)

@@ -1,7 +1,7 @@
 """The host's pulse: tells the coordinator that it is there, and ends the host when the driver is gone.
 
-A refused connection means that the driver's process is gone, and the host leaves after `GONE_S`. A driver that
-does not answer may only be busy or far away, and gets `SILENT_S`.
+A refused connection means that the driver's process is gone, and the host leaves after `GONE_S`. A driver
+that does not answer may only be busy or far away, and gets `SILENT_S`.
 Threads: one of its own; `addresses` is set by the main thread once it listens.
 """
 

@@ -1,7 +1,7 @@
 """Starting the machine's host: several tasks may race, exactly one host comes of it.
 
-Invariants: a host is alive while its `alive` lock is held, whatever a pid says; only the holder of the `start`
-lock starts one, and it removes what a dead host left behind first.
+Invariants: a host is alive while its `alive` lock is held, whatever a pid says; only the holder of the
+`start` lock starts one, and it removes what a dead host left behind first.
 Threads: any, in any number of processes.
 """
 
@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -82,7 +83,7 @@ def _start_or_wait(settings: HostSettings, deadline: float) -> HostAddress:
 
 
 def _spawn(settings: HostSettings, paths: HostPaths) -> subprocess.Popen[bytes]:
-    """Start the process apart from the caller's: own session, no inherited descriptors, output to the log."""
+    """Start the process apart from the caller's: own session, no descriptors, output to the log."""
     _sweep(paths)
     descriptor = os.open(paths.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     try:
@@ -118,10 +119,8 @@ def _is_workers(name: str) -> bool:
 
 def _sweep(paths: HostPaths) -> None:
     """Remove what a host that was killed could not remove itself."""
-    try:
+    with suppress(FileNotFoundError, ValueError, KeyError):
         remove_socket(Path(json.loads(paths.ready.read_text())["address"].removeprefix("grpc+unix://")))
-    except (FileNotFoundError, ValueError, KeyError):
-        pass
     paths.ready.unlink(missing_ok=True)
     for socket in paths.folder.glob(f"{paths.socket_stem}*.sock"):
         remove_socket(socket)

@@ -8,7 +8,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 _SOCKET_PATH_MAX = 100  # the kernel's limit is about 107 bytes
@@ -48,10 +48,8 @@ def one_at_a_time(path: Path) -> Iterator[None]:
     """Hold the lock of an existing file or directory; goes on without where it cannot be locked."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        try:
+        with suppress(OSError):  # some network file systems lock only what is open for writing
             fcntl.flock(descriptor, fcntl.LOCK_EX)
-        except OSError:  # some network file systems lock only what is open for writing
-            pass
         yield
     finally:
         os.close(descriptor)

@@ -1,8 +1,8 @@
 """The state host's process, from its settings to its last file removed.
 
-Invariants: the `alive` lock is held from before the state is opened until the process is gone; the ready file
-exists only while the host answers; on every orderly way out socket, ready file and scratch are removed and the
-log stays.
+Invariants: the `alive` lock is held from before the state is opened until the process is gone; the ready
+file exists only while the host answers; on every orderly way out socket, ready file and scratch are
+removed and the log stays.
 Threads: main waits; gRPC serves; one heartbeat; a watchdog ends a shutdown that hangs.
 """
 
@@ -134,7 +134,7 @@ class Host:
 
 
 def warm_kernels() -> None:
-    """Compile or load the kernels; one host at a time, since Numba's cache has crashed under two writers."""
+    """Compile or load the kernels, one host at a time: Numba's cache has crashed under two writers."""
     kernels = importlib.util.find_spec("headrace.kernels")
     if kernels is None or importlib.util.find_spec("headrace.kernels.warm") is None:
         return

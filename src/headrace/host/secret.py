@@ -1,7 +1,7 @@
 """The application's secret: who does not know it gets nothing.
 
-Every call to a host or to the coordinator carries `authorization: Bearer <secret>`. The middleware below runs
-before any handler, for every method of the service.
+Every call to a host or to the coordinator carries `authorization: Bearer <secret>`. The middleware below
+runs before any handler, for every method of the service.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """How hosts, tasks and the coordinator talk: Arrow Flight, JSON and nothing else.
 
-An error of ours crosses as JSON inside a Flight error and comes out as the same class. Any other failure of a
-call means that nobody answered (`Unreachable`), or that the other side has a bug, which its log explains.
+An error of ours crosses as JSON inside a Flight error and comes out as the same class. Any other failure
+of a call means that nobody answered (`Unreachable`), or that the other side has a bug, which its log
+explains.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ def understood(error: BaseException) -> HeadraceError:
         return HeadraceError("the secret was refused", hint="is another application using this address?")
     if isinstance(error, flight.FlightTimedOutError):
         return NoAnswer(f"no answer in time: {said}")
-    if isinstance(error, _NOBODY) or isinstance(error, OSError):
+    if isinstance(error, (*_NOBODY, OSError)):
         return Unreachable(f"connection lost: {said}")
     return HeadraceError(f"the other side failed: {said}", hint="its log has the details")
 

@@ -1,7 +1,7 @@
 """Small files under Spark's checkpoint directory, wherever that is.
 
-A `file:` checkpoint is written with plain Python (temporary file, fsync, rename); any other through Hadoop's
-FileSystem in the JVM. Both write a new file first and then put it in the place of the old one.
+A `file:` checkpoint is written with plain Python (temporary file, fsync, rename); any other through
+Hadoop's FileSystem in the JVM. Both write a new file first and then put it in the place of the old one.
 """
 
 from __future__ import annotations

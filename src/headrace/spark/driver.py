@@ -1,8 +1,8 @@
 """The coordinator's life in the driver, and what it reads from Spark's JVM.
 
-One coordinator per SparkContext, kept on the context object. It ends with the application, however that ends: a
-watcher sees the context stopped or the JVM gone, tells the hosts to leave and closes the server; if this process
-dies instead, the hosts see the server gone.
+One coordinator per SparkContext, kept on the context object. It ends with the application, however that
+ends: a watcher sees the context stopped or the JVM gone, tells the hosts to leave and closes the server;
+if this process dies instead, the hosts see the server gone.
 Threads: the JVM is asked from one thread of its own, since every Python thread that speaks to it opens a
 connection and gRPC's threads come and go; the watcher is another.
 """

@@ -7,13 +7,12 @@ import socket
 import subprocess
 import zlib
 from pathlib import Path
-from typing import Literal
 
-HostPer = Literal["machine", "executor"]
+from headrace.options import HostPer
 
 
 def machine_name(per: HostPer) -> str:
-    """A name that all executors of a machine share, or with `per="executor"` only the tasks of one executor."""
+    """A name that all executors of a machine share, or with `per="executor"` one executor's tasks."""
     name = f"{socket.gethostname()[:24]}-{zlib.crc32(_boot_id().encode()):08x}"
     return f"{name}-x{_executor_pid()}" if per == "executor" else name
 

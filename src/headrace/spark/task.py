@@ -1,16 +1,16 @@
 """The stateful task: what Spark's Python worker runs for one evaluation of one operator.
 
-It takes the rows of a partition, learns from the coordinator which partition and version they belong to, sends
-them to the partition's host, and yields the host's results. It keeps nothing between evaluations but
-connections. Imports stay light: no Numba, no pandas.
+It takes the rows of a partition, learns from the coordinator which partition and version they belong to,
+sends them to the partition's host, and yields the host's results. It keeps nothing between evaluations
+but connections. Imports stay light: no Numba, no pandas.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 
@@ -20,7 +20,8 @@ from headrace.host.contract import Ticket
 from headrace.host.lifecycle import ensure_host
 from headrace.host.settings import HostSettings
 from headrace.host.wire import Unreachable, call
-from headrace.spark.machine import HostPer, machine_name
+from headrace.options import HostPer, Options
+from headrace.spark.machine import machine_name
 from headrace.spec import HASH, OperatorSpec
 
 CONNECTIONS = Connections()  # of this worker process; a reused worker finds them open
@@ -29,6 +30,7 @@ _GROUP_BITS = 10
 _BEGIN_WITHIN_S = 180.0
 
 RowBatches = Iterator[pa.RecordBatch]
+Task = Callable[[RowBatches], RowBatches]
 
 
 @dataclass(frozen=True)
@@ -66,8 +68,40 @@ class Place:
     attempt: int
 
 
-def stateful_task(plan: TaskPlan) -> Callable[[RowBatches], RowBatches]:
-    """The function to give to `mapInArrow`; Spark shows its name in plans."""
+class Reachable(Protocol):
+    """What a task must know about its application's coordinator."""
+
+    address: str
+    secret: str
+    application: str
+    local_master: bool
+
+
+def stateful_task(
+    spec: OperatorSpec, uid: str, nodes: Sequence[str], coordinator: Reachable, options: Options
+) -> Task:
+    """The function to give to `mapInArrow` for one operator."""
+    return task_of(
+        TaskPlan(
+            spec=spec,
+            uid=uid,
+            coordinator=coordinator.address,
+            secret=coordinator.secret,
+            application=coordinator.application,
+            local=options.local,
+            memory_bytes=options.memory_bytes,
+            retain=options.retain,
+            location=options.location,
+            new=options.new,
+            nodes=tuple(nodes),
+            host_per=options.host_per,
+            tcp=not coordinator.local_master,
+        )
+    )
+
+
+def task_of(plan: TaskPlan) -> Task:
+    """The task as a function; Spark shows its name in plans."""
 
     def evaluate(batches: RowBatches) -> RowBatches:
         from headrace.spark.task import Evaluation, here
