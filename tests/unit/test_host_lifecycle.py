@@ -59,7 +59,9 @@ def settings(view: View, tmp_path: Path) -> Iterator[HostSettings]:
 
 
 def settings_for(coordinator: str, local: Path, **more: Any) -> HostSettings:
-    return HostSettings("app", "here", coordinator, SECRET, str(local), 1 << 20, service=FAKE, **more)
+    return HostSettings(
+        "app", "here", coordinator, SECRET, str(local), 1 << 20, service=FAKE, warm=False, **more
+    )
 
 
 def eventually(holds: Callable[[], bool], what: str = "") -> None:

@@ -93,6 +93,7 @@ class Bench:
                 memory_bytes=1 << 20,
                 retain=3,
                 service="host_fakes:open_fake",
+                warm=False,
                 **plan,
             )
         )

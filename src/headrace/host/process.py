@@ -87,7 +87,8 @@ class Host:
     def _open(self) -> StateService:
         shutil.rmtree(self._paths.scratch, ignore_errors=True)
         self._paths.scratch.mkdir(mode=0o700)
-        warm_kernels()
+        if self._settings.warm:
+            warm_kernels()
         opened: StateService = open_by_name(self._settings.service)(self._settings.memory_bytes)
         return opened
 

@@ -32,6 +32,7 @@ class HostSettings:
     memory_bytes: int
     tcp: bool = False  # also listen where other machines can reach it
     service: str = "headrace.host.service:open_service"  # called with memory_bytes
+    warm: bool = True  # make the kernels ready first
 
     def __repr__(self) -> str:
         return f"HostSettings({self.application}, {self.machine}, {self.local})"

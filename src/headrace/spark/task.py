@@ -51,6 +51,7 @@ class TaskPlan:
     host_per: HostPer = "machine"
     tcp: bool = False
     service: str = "headrace.host.service:open_service"
+    warm: bool = True
 
     def __repr__(self) -> str:
         return f"TaskPlan({self.spec.name})"
@@ -205,6 +206,7 @@ class Evaluation:
             memory_bytes=plan.memory_bytes,
             tcp=plan.tcp,
             service=plan.service,
+            warm=plan.warm,
         )
 
     def _begin(self, partition: int | None, avoid: str | None = None) -> dict[str, Any]:
