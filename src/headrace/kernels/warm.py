@@ -1,0 +1,19 @@
+"""Make every kernel ready before the first batch needs it.
+
+Kernels have explicit signatures, so importing their module compiles them or loads them from Numba's cache.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pkgutil import iter_modules
+
+import headrace.kernels
+
+
+def warm() -> list[str]:
+    """Import every module of kernels and name them. Call it once, before any thread runs a kernel."""
+    names = [module.name for module in iter_modules(headrace.kernels.__path__) if module.name != "warm"]
+    for name in names:
+        import_module(f"{headrace.kernels.__name__}.{name}")
+    return names
