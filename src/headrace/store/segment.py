@@ -23,9 +23,8 @@ from headrace.format.segment import Footer, SectionEntry
 from headrace.kernels.checksum import xxh64
 from headrace.kernels.lookup import Mask, fetch, locate
 from headrace.kernels.pack import I64, bad_block, unpack
+from headrace.store.block_index import BlockIndex
 from headrace.store.run import U8, U64, Run
-
-_READ_BYTES = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -35,20 +34,6 @@ class Found:
     mask: Mask  # [n]
     words: U64  # [n, width]
     heap: U8
-
-
-@dataclass(frozen=True)
-class _Index:
-    """A section's block index and filter, verified."""
-
-    firsts: U64
-    offsets: I64
-    row_starts: I64
-    checks: U64
-    filters: U64
-    last: int
-    nbytes: int
-    read_words: int  # room for the largest block, and for a few small ones
 
 
 class _File:
@@ -93,7 +78,7 @@ class Segment:
         self._variable: I64 = np.array(footer.variable_words, np.int64)
         self._variable_key: Mask = np.zeros(width, np.bool_)
         self._variable_key[list(keys)] = True
-        self._indexes: dict[int, _Index] = {}
+        self._indexes: dict[int, BlockIndex] = {}
         self._lock = threading.Lock()
         self._closed = False
 
@@ -177,8 +162,7 @@ class Segment:
             index = self._index(number, fd)
             first, blocks = 0, len(index.firsts)
             while first < blocks:
-                row = index.row_starts[first] + chunk_rows
-                end = max(first + 1, int(np.searchsorted(index.row_starts, row, "right")) - 1)
+                end = index.blocks_of_rows(first, chunk_rows)
                 yield self._rows(fd, index, first, end)
                 first = end
 
@@ -188,7 +172,7 @@ class Segment:
             return 0
         with self._file.use() as fd:
             index = self._index(number, fd)
-        return _rows_below(index, high) - _rows_below(index, low)
+        return index.rows_below(high) - index.rows_below(low)
 
     def scan_range(self, number: int, low: int, high: int) -> Run:
         """The rows with `low <= hash < high` as one ordered run; `high` may be 2**64."""
@@ -196,7 +180,7 @@ class Segment:
             return self._empty()
         with self._file.use() as fd:
             index = self._index(number, fd)
-            first, end = _blocks_between(index, low, high)
+            first, end = index.blocks_between(low, high)
             if first >= end:
                 return self._empty()
             run = self._rows(fd, index, first, end)
@@ -207,7 +191,7 @@ class Segment:
     def _empty(self) -> Run:
         return Run(np.empty(0, np.uint64), np.empty((0, self.width), np.uint64), np.empty(0, np.uint8))
 
-    def _rows(self, fd: int, index: _Index, first: int, end: int) -> Run:
+    def _rows(self, fd: int, index: BlockIndex, first: int, end: int) -> Run:
         data = self._read(fd, index, first, end)
         rows = int(index.row_starts[end] - index.row_starts[first])
         hashes: U64 = np.empty(rows, np.uint64)
@@ -216,7 +200,7 @@ class Segment:
         unpack(data, index.offsets, index.row_starts, first, end, self._variable, hashes, words, heap)
         return Run(hashes, words, heap.view(np.uint8))
 
-    def _read(self, fd: int, index: _Index, first: int, end: int) -> U64:
+    def _read(self, fd: int, index: BlockIndex, first: int, end: int) -> U64:
         start, stop = int(index.offsets[first]), int(index.offsets[end])
         data = self._read_words(fd, start, (stop - start) // 8)
         bad = bad_block(data, index.offsets, index.checks, first, end)
@@ -234,24 +218,17 @@ class Segment:
             left, start = left[done:], start + done
         return data
 
-    def _index(self, number: int, fd: int) -> _Index:
+    def _index(self, number: int, fd: int) -> BlockIndex:
         with self._lock:
             if number not in self._indexes:
                 self._indexes[number] = self._load_index(self.sections[number], fd)
             return self._indexes[number]
 
-    def _load_index(self, entry: SectionEntry, fd: int) -> _Index:
+    def _load_index(self, entry: SectionEntry, fd: int) -> BlockIndex:
         data = self._read_words(fd, entry.index, entry.index_words)
         if int(xxh64(data)) != entry.check:
             raise form.corrupt(self.path, f"the index of slice {entry.slice} fails its checksum")
-        n = entry.blocks
-        firsts, offsets, row_starts, checks, filters = np.split(data, np.cumsum([n, n + 1, n + 1, n]))
-        signed = offsets.view(np.int64)
-        largest = int(np.diff(signed).max())
-        return _Index(
-            firsts, signed, row_starts.view(np.int64), checks, filters,
-            entry.max_hash, data.nbytes, max(largest, _READ_BYTES) // 8,
-        )  # fmt: skip
+        return BlockIndex.of(entry, data)
 
 
 class Answer:
@@ -276,24 +253,3 @@ def lookup_all(segments: Sequence[Segment], number: int, probe: Run) -> Found:
             break
         segment.answer(number, answer)
     return answer.found()
-
-
-def _rows_below(index: _Index, hashed: int) -> int:
-    """About how many rows have a smaller hash: exact at the first hash of a block, interpolated inside."""
-    if hashed > index.last:
-        return int(index.row_starts[-1])
-    block = int(np.searchsorted(index.firsts, np.uint64(hashed), "right")) - 1
-    if block < 0:
-        return 0
-    start = int(index.firsts[block])
-    end = int(index.firsts[block + 1]) if block + 1 < len(index.firsts) else index.last + 1
-    row, rows = int(index.row_starts[block]), int(index.row_starts[block + 1] - index.row_starts[block])
-    return row + rows * (hashed - start) // (end - start)
-
-
-def _blocks_between(index: _Index, low: int, high: int) -> tuple[int, int]:
-    """The blocks that may hold hashes in `[low, high)`."""
-    if high <= low or low > index.last:
-        return 0, 0
-    first = int(np.searchsorted(index.firsts, np.uint64(low), "right")) - 1
-    return max(first, 0), int(np.searchsorted(index.firsts, np.uint64(high - 1), "right"))
