@@ -134,3 +134,10 @@ def test_rows_of_another_operator_are_refused(whole):
         Segment.open(whole, SHAPE.width + 1, SHAPE.variable_key_words)
     with pytest.raises(StateCorrupt, match="variable words"):
         Segment.open(whole, SHAPE.width, (1, 2))
+
+
+def test_an_intact_file_in_the_place_of_another_is_refused(whole):
+    checksum = opened(whole).checksum
+    Segment.open(whole, SHAPE.width, SHAPE.variable_key_words, checksum=checksum).close()
+    with pytest.raises(StateCorrupt, match="not the file that the manifest names"):
+        Segment.open(whole, SHAPE.width, SHAPE.variable_key_words, checksum=checksum ^ 1)

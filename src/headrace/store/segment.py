@@ -83,8 +83,13 @@ class Segment:
         self._closed = False
 
     @classmethod
-    def open(cls, path: str | Path, width: int, variable_key_words: Sequence[int]) -> Segment:
-        """Open and verify header, footer and trailer; a section's index is read when first used."""
+    def open(
+        cls, path: str | Path, width: int, variable_key_words: Sequence[int], *, checksum: int | None = None
+    ) -> Segment:
+        """Open and verify header, footer and trailer; a section's index is read when first used.
+
+        With `checksum`, the file must be the very one that a manifest names.
+        """
         try:
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -96,6 +101,8 @@ class Segment:
             trailer = os.pread(fd, form.TRAILER_BYTES, max(0, size - form.TRAILER_BYTES))
             offset, words, check = form.footer_place(path, trailer, size)
             footer = form.parse_footer(path, os.pread(fd, 8 * words, offset), offset, check)
+            if checksum is not None and checksum != footer.checksum:
+                raise form.corrupt(path, "it is intact, but not the file that the manifest names")
             if not set(variable_key_words) <= set(footer.variable_words):
                 raise form.corrupt(path, "its variable words are not those of the operator")
             return cls(str(path), fd, size, width, variable_key_words, footer)
