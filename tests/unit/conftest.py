@@ -1,4 +1,4 @@
-"""One Spark session for the unit tests that need one; it ends with them."""
+"""A Spark session per test file that asks for one; it ends with the file, so files stay independent."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     folder: Path = tmp_path_factory.mktemp("spark")
     session = (

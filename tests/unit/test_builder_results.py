@@ -23,7 +23,8 @@ pytestmark = pytest.mark.spark
 SCHEMA = """
   ts timestamp, wall timestamp_ntz, i8 tinyint, i16 smallint, i32 int, i64 bigint, f float, d double,
   dec decimal(10,2), wide decimal(30,18), s string, b binary, yes boolean, day date,
-  span interval day to second, hours interval hour to minute, st struct<x: int, y: struct<z: double, w: string>>, tags array<int>
+  span interval day to second, hours interval hour to minute,
+  st struct<x: int, y: struct<z: double, w: string>>, tags array<int>
 """
 NAN_BITS = [math.nan, -math.nan]
 ROWS = 60

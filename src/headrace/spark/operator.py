@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import pyarrow as pa
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -16,14 +14,15 @@ from headrace.errors import QueryError
 from headrace.options import Options, read_options
 from headrace.spark.aggregates import Aggregate
 from headrace.spark.columns import Resolved, case_insensitive, check_distinct, first_line, resolve
+from headrace.spark.driver import coordinator_for
 from headrace.spark.finalise import ORDERED, AccumulatorPlan, wanted
 from headrace.spark.keys import flatten, rebuild
 from headrace.spark.plans import TASK_PREFIX, Watermark, operators_below, watermarks
 from headrace.spark.project import Blueprint, result_struct, wire_rows
+from headrace.spark.task import Task, stateful_task
 from headrace.spark.windows import Tumbling, event_time, is_wall_time, window_column, window_of
 from headrace.spec import Emit, Field, OperatorSpec
 
-Task = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 _STATELESS_AQE = "spark.sql.adaptive.streaming.stateless.enabled"
 
 
@@ -58,12 +57,8 @@ def session_options(spark: SparkSession) -> Options:
 
 def make_task(spark: SparkSession, blueprint: Blueprint, options: Options) -> Task:
     """The seam to the state host: the function that Spark runs per partition."""
-    from headrace.spark.driver import coordinator_for
-    from headrace.spark.task import stateful_task
-
-    coordinator = coordinator_for(spark, options)
     uid = str(uuid.uuid4())
-    return stateful_task(blueprint.spec, uid, blueprint.watermark_nodes, coordinator, options)
+    return stateful_task(blueprint.spec, uid, blueprint.watermark_nodes, coordinator_for(spark), options)
 
 
 def assemble(df: DataFrame, blueprint: Blueprint, task: Task) -> DataFrame:
