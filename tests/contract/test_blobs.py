@@ -89,12 +89,13 @@ def test_only_what_the_dead_left_is_swept(root: Path) -> None:
     blobs = FileBlobs.open(root, create=True)
     blobs.put_if_absent("a/x", b"")
     living = blobs.staging("a/s")
-    elsewhere = root / "a" / f".tmp-{2**30}-{'0' * 32}@{this_machine()}.other"
-    dead = root / "a" / f".tmp-{2**30}-{'0' * 32}@{this_machine()}"
-    for path in (living, elsewhere, dead):
+    elsewhere = root / "a" / f".tmp-other-{this_machine()}@{2**30}-{'0' * 32}"
+    dead = root / "a" / f".tmp-{this_machine()}@{2**30}-{'0' * 32}"
+    half = dead.with_name(f"{dead.name}.tmp")
+    for path in (living, elsewhere, dead, half):
         path.write_bytes(b"half")
     blobs.sweep("a/")
-    assert [path.exists() for path in (living, elsewhere, dead)] == [True, True, False]
+    assert [path.exists() for path in (living, elsewhere, dead, half)] == [True, True, False, False]
     assert blobs.list("") == ["a/x"]
 
 

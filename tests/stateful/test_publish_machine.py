@@ -60,14 +60,22 @@ class Versions(RuleBasedStateMachine):
     def base(self) -> int | None:
         return max(self.model, default=None)
 
-    @rule(keys=st.sets(st.sampled_from("abcde")), compacts=st.booleans(), is_told=st.booleans())
-    def run_batch(self, keys: set[str], compacts: bool, is_told: bool) -> None:
-        """One task attempt; `is_told` False: all went well, but the driver died before it knew."""
+    @rule(
+        keys=st.sets(st.sampled_from("abcde")),
+        compacts=st.booleans(),
+        is_told=st.booleans(),
+        met=st.booleans(),
+    )
+    def run_batch(self, keys: set[str], compacts: bool, is_told: bool, met: bool) -> None:
+        """One task attempt; `is_told` False: all went well, but the driver died before it knew.
+
+        `met`: a collector runs between its segment and its manifest.
+        """
         self.attempt += 1
         try:
             parent = restore(self.faulty, PREFIX, self.base)
             rows = read_state(self.held, parent)
-            manifest, after = self._commit(parent, rows, keys, compacts)
+            manifest, after = self._commit(parent, rows, keys, compacts, met)
         except (TryAgain, ReadBack):
             return
         if is_told:
@@ -107,6 +115,9 @@ class Versions(RuleBasedStateMachine):
 
     @rule(retain=st.integers(1, 3))
     def collect_garbage(self, retain: int) -> None:
+        self._collect(retain)
+
+    def _collect(self, retain: int) -> None:
         if self.base is None:
             return
         kept = sorted(self.model)[-retain:]
@@ -136,7 +147,7 @@ class Versions(RuleBasedStateMachine):
             assert name in named or name >= newest, name
 
     def _commit(
-        self, parent: Manifest | None, rows: State, keys: set[str], compacts: bool
+        self, parent: Manifest | None, rows: State, keys: set[str], compacts: bool, met: bool
     ) -> tuple[Manifest, State]:
         changed = {}
         for key in sorted(keys):
@@ -145,6 +156,8 @@ class Versions(RuleBasedStateMachine):
         after = rows | changed
         rows = after if compacts else changed
         entry = self._write(rows, self.run, self.attempt, self.batch, self.faulty)
+        if met:
+            self._collect(retain=2)
         before = parent.segments if parent and not compacts else ()
         manifest = self._manifest(parent, (*before, entry), self.batch, run=self.run, attempt=self.attempt)
         ManifestPublisher(self.faulty, PREFIX, self.clock, RETRY).publish(manifest, parent)

@@ -1,9 +1,9 @@
 """Hidden names of files that are being written, and which of them were left behind by the dead.
 
-    .tmp-<process id>-<32 hex digits>@<machine>
+    .tmp-<machine>@<process id>-<32 hex digits>
 
 A name says which process on which machine writes it, so that leftovers of a killed process can be removed
-while the files of living ones, here or elsewhere, stay.
+while the files of living ones, here or elsewhere, stay. Whoever writes the file may add an ending.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ import uuid
 from collections.abc import Callable
 from urllib.parse import quote
 
-_HIDDEN = re.compile(r"^\.tmp-(\d+)-[0-9a-f]{32}@(.*)$")
+_HIDDEN = re.compile(r"\.tmp-([^@]*)@(\d+)-[0-9a-f]{32}", re.ASCII)
 
 
 def hidden_name() -> str:
     """A new name for a file of this process."""
-    return f".tmp-{os.getpid()}-{uuid.uuid4().hex}@{this_machine()}"
+    return f".tmp-{this_machine()}@{os.getpid()}-{uuid.uuid4().hex}"
 
 
 def is_left_behind(name: str, machine: str, is_alive: Callable[[int], bool]) -> bool:
     """Whether `name` is an unfinished file of a process of `machine` that is no more."""
     match = _HIDDEN.match(name)
-    return match is not None and match[2] == machine and not is_alive(int(match[1]))
+    return match is not None and match[1] == machine and not is_alive(int(match[2]))
 
 
 def this_machine() -> str:
