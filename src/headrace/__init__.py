@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         variance,
     )
     from headrace.spark.builder import GroupedStream, Stream, stream
+    from headrace.spark.progress import progress
     from headrace.spark.windows import Tumbling, tumbling
 
 __all__ = [
@@ -53,6 +54,7 @@ __all__ = [
     "max",
     "mean",
     "min",
+    "progress",
     "stddev",
     "stddev_pop",
     "stddev_samp",
@@ -64,15 +66,20 @@ __all__ = [
     "variance",
 ]
 
-_BUILDER = frozenset({"GroupedStream", "Stream", "stream"})
-_WINDOWS = frozenset({"Tumbling", "tumbling"})
+_HOMES = {
+    "GroupedStream": "builder",
+    "Stream": "builder",
+    "stream": "builder",
+    "Tumbling": "windows",
+    "tumbling": "windows",
+    "progress": "progress",
+}
 
 
 def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module 'headrace' has no attribute {name!r}")
-    part = "builder" if name in _BUILDER else "windows" if name in _WINDOWS else "aggregates"
-    return getattr(import_module(f"headrace.spark.{part}"), name)
+    return getattr(import_module(f"headrace.spark.{_HOMES.get(name, 'aggregates')}"), name)
 
 
 def __dir__() -> list[str]:

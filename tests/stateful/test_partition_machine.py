@@ -219,7 +219,7 @@ def test_forty_batches_are_compacted_and_collected(tmp_path) -> None:
     spec, service = spec_of(False, "changes"), PartitionService(64 << 20)
     model: dict[int, list[int]] = defaultdict(lambda: [0, 0])
     for number in range(40):
-        ticket = Ticket("app", "query", spec, 0, number, number - 1 if number else None, number + 1, str(tmp_path), 3)
+        ticket = Ticket("start", "query", spec, 0, number, number - 1 if number else None, number + 1, str(tmp_path), 3)
         transaction = service.begin(ticket)
         rows = [(key, 0, number) for key in range(number, number + 30)]
         transaction.apply(batch_of(spec, rows))
@@ -236,7 +236,7 @@ def test_forty_batches_are_compacted_and_collected(tmp_path) -> None:
     assert len(manifests) < 20
     assert len(segments) < 40
     again = PartitionService(64 << 20)
-    transaction = again.begin(Ticket("app", "query", spec, 0, 40, 39, 100, str(tmp_path), 3))
+    transaction = again.begin(Ticket("start", "query", spec, 0, 40, 39, 100, str(tmp_path), 3))
     transaction.apply(batch_of(spec, [(key, 0, 0) for key in model]))
     found = results_of(list(transaction.finish([])))
     wanted = sorted((f"key-{key}" * 3, count + 1, total) for key, (count, total) in model.items())

@@ -1,4 +1,4 @@
-"""Protects run numbers: one per application, growing, and never shared through a race or a lost reply."""
+"""Protects run numbers: one per start of a query, growing, and never shared through a race or a lost reply."""
 
 from __future__ import annotations
 
@@ -7,27 +7,46 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from headrace.blob.memory import MemoryBlobs
-from headrace.checkpoint.runs import application_of, claim_run, ensure_current, newest_run
+from headrace.checkpoint.runs import claim_run, ensure_current, newest_run, start_of
 from headrace.errors import Fenced, HeadraceError, StateCorrupt
 from headrace.format.names import run_record
 from headrace.testing import FaultyBlobs, ManualClock, seeded_outcomes
 
 
-def test_an_application_keeps_its_run_and_the_next_takes_the_next() -> None:
+def test_a_start_keeps_its_run_and_the_next_takes_the_next() -> None:
     blobs = MemoryBlobs()
-    assert [claim_run(blobs, "q", app) for app in ("a", "a", "b", "b", "a")] == [1, 1, 2, 2, 3]
+    assert [claim_run(blobs, "q", start) for start in ("a", "a", "b", "b", "c")] == [1, 1, 2, 2, 3]
     assert claim_run(blobs, "another query", "a") == 1
     assert newest_run(blobs, "q") == 3
 
 
-def test_racing_applications_get_different_runs_and_hosts_of_one_share_its() -> None:
+def test_a_start_that_was_overtaken_does_not_come_back() -> None:
+    """A host of the older start that is started again must not fence the newer one."""
+    blobs = MemoryBlobs()
+    claim_run(blobs, "q", "a")
+    claim_run(blobs, "q", "b")
+    with pytest.raises(Fenced, match="taken over by run 2"):
+        claim_run(blobs, "q", "a")
+    assert newest_run(blobs, "q") == 2
+
+
+def test_racing_starts_get_different_runs_and_hosts_of_one_share_its() -> None:
     blobs = MemoryBlobs()
     for number in range(1, 8):
         with ThreadPoolExecutor(8) as pool:
             apps = [f"{number}-{index % 4}" for index in range(8)]
-            claimed = list(pool.map(lambda app: claim_run(blobs, "q", app), apps))
+            claimed = list(pool.map(lambda app: _claim(blobs, app), apps))
         for app, run in zip(apps, claimed, strict=True):
-            assert application_of(blobs, "q", run) == app
+            assert run is None or start_of(blobs, "q", run) == app
+        assert len({app for app, run in zip(apps, claimed, strict=True) if run is not None}) == 4
+
+
+def _claim(blobs: MemoryBlobs, start: str) -> int | None:
+    """The run of a start; None when another one has already overtaken it."""
+    try:
+        return claim_run(blobs, "q", start)
+    except Fenced:
+        return None
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -40,7 +59,7 @@ def test_lost_replies_do_not_make_two_owners(seed: int) -> None:
         except HeadraceError:
             continue
         assert owners.setdefault(run, app) == app
-        assert application_of(held, "q", run) == app
+        assert start_of(held, "q", run) == app
 
 
 def test_a_larger_run_fences_a_smaller() -> None:
@@ -49,7 +68,7 @@ def test_a_larger_run_fences_a_smaller() -> None:
     ensure_current(blobs, "q", old)
     new = claim_run(blobs, "q", "b")
     ensure_current(blobs, "q", new)
-    with pytest.raises(Fenced, match=r"run 1 .* taken over by run 2 of application b"):
+    with pytest.raises(Fenced, match=r"run 1 .* taken over by run 2 .start b"):
         ensure_current(blobs, "q", old)
 
 

@@ -1,7 +1,7 @@
-"""Run numbers: each application that runs a query takes the next one, and a larger fences a smaller.
+"""Run numbers: each start of a query takes the next one, and a larger fences a smaller.
 
-A run is the blob `<query>/runs/<number>`, put if absent, that names its application. All hosts of one
-application share its run. Threads: any; storage decides races.
+A run is the blob `<query>/runs/<number>`, put if absent, that names the start (Spark's run id). All hosts
+that work for one start share its run. Threads: any; storage decides races.
 """
 
 from __future__ import annotations
@@ -18,15 +18,17 @@ _KIND = "run"
 
 
 def claim_run(
-    blobs: Blobs, query: str, application: str, *, clock: Clock | None = None, retry: Retry | None = None
+    blobs: Blobs, query: str, start: str, *, clock: Clock | None = None, retry: Retry | None = None
 ) -> int:
-    """The number under which `application` runs `query`: the newest if that is its own, else a new one."""
+    """The number of a start of `query`; a start that a newer one has overtaken raises `Fenced`."""
     clock, retry = clock or SystemClock(), retry or Retry()
-    mine = encode_record(_KIND, FORMAT_VERSION, {"application": application})
+    mine = encode_record(_KIND, FORMAT_VERSION, {"start": start})
     newest = newest_run(blobs, query)
-    if newest and application_of(blobs, query, newest) == application:
-        return newest
-    while True:  # each turn either ends or meets a run that another application claimed meanwhile
+    for number in range(newest, 0, -1):
+        if start_of(blobs, query, number) == start:
+            ensure_current(blobs, query, number)
+            return number
+    while True:  # each turn either ends or meets a run that another start claimed meanwhile
         newest += 1
         held = put_or_read(blobs, run_record(query, newest), mine, clock=clock, retry=retry)
         if held == mine:
@@ -43,18 +45,16 @@ def ensure_current(blobs: Blobs, query: str, run: int) -> None:
     newest = newest_run(blobs, query)
     if newest > run:
         raise Fenced(
-            f"run {run} of query {query} was taken over by run {newest} of application "
-            f"{application_of(blobs, query, newest)}",
-            hint="nothing to do if the newer application is meant to run; otherwise stop it and start this "
-            "query again",
+            f"run {run} of query {query} was taken over by run {newest} (start {start_of(blobs, query, newest)})",
+            hint="nothing to do if the newer start is meant to run; otherwise stop it and start this query again",
         )
 
 
-def application_of(blobs: Blobs, query: str, run: int) -> str:
-    """Who claimed a run."""
+def start_of(blobs: Blobs, query: str, run: int) -> str:
+    """Which start claimed a run."""
     name = run_record(query, run)
     where = f"{blobs.root}/{name}"
-    application = decode_record(_KIND, FORMAT_VERSION, blobs.get(name), where).get("application")
-    if not isinstance(application, str):
-        raise corrupt(_KIND, where, "it names no application")
-    return application
+    start = decode_record(_KIND, FORMAT_VERSION, blobs.get(name), where).get("start")
+    if not isinstance(start, str):
+        raise corrupt(_KIND, where, "it names no start")
+    return start

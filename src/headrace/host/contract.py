@@ -24,7 +24,7 @@ from headrace.spec import OperatorSpec
 class Ticket:
     """What a task shows to begin: which partition of which operator, at which batch, on which base."""
 
-    application: str
+    start: str  # Spark's run id: which start of the query this is
     query: str
     operator: OperatorSpec
     partition: int

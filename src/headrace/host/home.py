@@ -67,7 +67,9 @@ class PartitionHome:
 
     def open_segments(self, manifest: Manifest, layout: RowLayout) -> list[Segment]:
         return [
-            Segment.open(self.path_of(entry.name), layout.width, layout.variable_key_words)
+            Segment.open(
+                self.path_of(entry.name), layout.width, layout.variable_key_words, checksum=entry.crc
+            )
             for entry in manifest.segments
         ]
 

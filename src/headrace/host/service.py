@@ -29,7 +29,7 @@ class PartitionService:
         self._budget = MemoryBudget(memory_bytes)
         self._upkeep = Upkeep()
         self._partitions: dict[tuple[str, str, str, int], Partition] = {}
-        self._runs: dict[tuple[str, str], int] = {}
+        self._runs: dict[tuple[str, str, str], int] = {}
         self._mutex = threading.Lock()
 
     def begin(self, ticket: Ticket) -> Transaction:
@@ -40,9 +40,9 @@ class PartitionService:
         return partition.begin(ticket, run)
 
     def _run_of(self, ticket: Ticket, blobs: FileBlobs) -> int:
-        key = (ticket.location, ticket.query)
+        key = (ticket.location, ticket.query, ticket.start)
         if key not in self._runs:
-            self._runs[key] = claim_run(blobs, ticket.query, ticket.application)
+            self._runs[key] = claim_run(blobs, ticket.query, ticket.start)
         return self._runs[key]
 
     def _partition(self, ticket: Ticket, blobs: FileBlobs) -> Partition:

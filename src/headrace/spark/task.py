@@ -171,7 +171,7 @@ class Evaluation:
     ) -> RowBatches:
         plan, place = self._plan, self._place
         ticket = Ticket(
-            application=plan.application,
+            start=place.run,
             query=place.query,
             operator=plan.spec,
             partition=owner["partition"],
