@@ -101,6 +101,15 @@ def test_strings_order_by_bytes() -> None:
     assert result(Accumulator("max", "i0", "binary"), [b"\x7f", b"\x80", b"\x80\0", None]) == b"\x80\0"
 
 
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.binary(max_size=3) | st.sampled_from([b"\x7f", b"\x80", b"\xff"]), min_size=1, max_size=6)
+)
+def test_binaries_order_as_python_orders_bytes(held: list[bytes]) -> None:
+    assert result(Accumulator("max", "i0", "binary"), held) == max(held)
+    assert result(Accumulator("min", "i0", "binary"), held) == min(held)
+
+
 def test_nothing_but_nulls() -> None:
     nulls = [None, None]
     assert result(Accumulator("count", "i0", "int64"), nulls) == 0

@@ -4,6 +4,7 @@ it holds what a plain dict says, hands out each dirty row once, and keeps to its
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Hashable
 
 import numpy as np
 import pyarrow as pa
@@ -12,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from table_model import Model, rows_of, specs
 
+from headrace.kernels import reference
 from headrace.spec import Accumulator, Field, OperatorSpec
 from headrace.store.arrow import probe_of, results_of
 from headrace.store.layout import RowLayout
@@ -24,15 +26,15 @@ SLOW = settings(max_examples=150, deadline=None, suppress_health_check=list(Heal
 @given(data=st.data(), spec=specs(), hashes=st.sampled_from([1, 3, 1 << 62]))
 def test_table_is_a_dict_of_folds(data: st.DataObject, spec: OperatorSpec, hashes: int) -> None:
     model = Model(spec, hashes)
-    steps = data.draw(st.lists(st.sampled_from(["add", "add", "commit", "evict"]), max_size=7))
-    for step in steps:
+    steps = data.draw(st.lists(st.sampled_from(["add", "commit", "commit and evict", "evict"]), max_size=5))
+    for step in ["add", *steps, "add"]:
         if step == "add":
             model.add(data.draw(rows_of(spec)))
-        elif step == "commit":
+        if "commit" in step:
             model.commit()
-        else:
+        if "evict" in step:
             before = model.resident()
-            dropped = model.table.evict(data.draw(st.integers(0, model.table.nbytes + 1)))
+            dropped = model.table.evict(data.draw(st.just(0) | st.integers(0, model.table.nbytes + 1)))
             assert len(before) - len(model.resident()) == dropped
             assert model.touched <= model.resident()
     model.commit()
@@ -55,6 +57,17 @@ def add(table: Table, batch: pa.RecordBatch) -> tuple[np.ndarray, np.ndarray]:
     ids, fresh = table.upsert(probe_of(table.layout, batch))
     table.accumulate(ids, batch)
     return ids, fresh
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.lists(st.sampled_from(["", "a", "b", "ab", "ba", "c" * 30]), max_size=9), max_size=4))
+def test_upsert_equals_reference_where_all_hashes_collide(batches: list[list[str]]) -> None:
+    table, known = Table(RowLayout(counting("string"))), dict[Hashable, int]()
+    for keys in batches:
+        hashes = pa.array([9] * len(keys), pa.int64())
+        batch = pa.record_batch({"__hash": hashes, "k0": pa.array(keys, "string")})
+        ids, fresh = table.upsert(probe_of(table.layout, batch))
+        assert (ids.tolist(), fresh.tolist()) == reference.upsert(known, keys)
 
 
 def test_many_keys_grow_the_table_in_one_batch() -> None:
@@ -87,6 +100,18 @@ def test_evict_drops_the_longest_untouched_first_and_never_dirty_rows() -> None:
     assert not kept & set(range(1000, 2000)) or set(range(2000, 3000)) <= kept
     assert table.evict(0) == len(kept) - 500
     assert table.dirty_count == len(table) == 500
+
+
+def test_rows_that_move_stay_dirty_and_what_they_leave_is_empty() -> None:
+    table = Table(RowLayout(counting()))
+    for start in (0, 1000):
+        table.settle()
+        add(table, keyed(np.arange(start, start + 1000)))
+    table.evict(0, room_rows=500)
+    assert sorted(table.dirty_run().words[:, 1].tolist()) == list(range(1000, 2000))
+    add(table, keyed(np.arange(5000, 5500)))
+    assert table.whole_run().words[:, -1].tolist() == [1] * 1500
+    assert table.evict(0) == 0
 
 
 def test_evict_leaves_the_room_that_was_asked_for() -> None:
