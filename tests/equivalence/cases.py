@@ -20,8 +20,8 @@ WIDTH_S, DELAY_S = 60, 30
 MINUTES_PER_BATCH = 3
 START = dt.datetime(2024, 3, 31, 0, 40, tzinfo=dt.UTC)  # Berlin's clocks change 20 minutes later
 
-Mode = Literal["running", "window changes", "window final"]
-MODES: tuple[Mode, ...] = ("running", "window changes", "window final")
+Mode = Literal["running", "window changes", "window final", "window without watermark"]
+MODES: tuple[Mode, ...] = ("running", "window changes", "window final", "window without watermark")
 Generator = Callable[[random.Random], Any]
 
 LEAVES: dict[str, Generator] = {

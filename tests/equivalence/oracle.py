@@ -23,7 +23,7 @@ def expected(spark: SparkSession, case: Case) -> list[Rows]:
     """The rows to be emitted by each batch."""
     windowed = case.mode != "running"
     marks = watermarks(case)
-    kept = [row for row in case.rows if not windowed or not _late(row, marks)]
+    kept = [row for row in case.rows if not windowed or not is_late(row, marks)]
     frame = spark.createDataFrame(kept, case.schema)
     after = frame.withColumn("at", F.explode(F.sequence("batch", F.lit(BATCHES - 1))))
     groups: list[Column] = [F.col("at"), *(F.col(key) for key in case.keys)]
@@ -42,6 +42,8 @@ def expected(spark: SparkSession, case: Case) -> list[Rows]:
 
 def watermarks(case: Case) -> list[int | None]:
     """Milliseconds, after each batch."""
+    if case.mode == "window without watermark":
+        return [None] * BATCHES
     marks: list[int | None] = []
     largest: int | None = None
     for batch in range(BATCHES):
@@ -55,7 +57,7 @@ def _millis(time: dt.datetime) -> int:
     return (time - EPOCH) // dt.timedelta(milliseconds=1)
 
 
-def _late(row: tuple[Any, ...], marks: list[int | None]) -> bool:
+def is_late(row: tuple[Any, ...], marks: list[int | None]) -> bool:
     """Whether earlier batches have closed the row's window; rows without a time are in none."""
     batch, time = row[0], row[1]
     if time is None:

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cases import BATCHES, DELAY_S, WIDTH_S, Case, case_of
-from oracle import Rows, by_group, differences, expected, schema_of
+from cases import BATCHES, DELAY_S, MODES, WIDTH_S, Case, case_of
+from oracle import Rows, by_group, differences, expected, is_late, schema_of, watermarks
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -34,11 +34,14 @@ def source(spark: SparkSession, case: Case, folder: Path) -> DataFrame:
 
 def operator(stream: DataFrame, case: Case) -> DataFrame:
     aggregates: dict[str, Any] = {f"{f}_{c}": getattr(hr, f)(c) for f, c in case.aggregates}
-    rows = hr.stream(stream).withWatermark("ts", f"{DELAY_S} seconds")
+    rows = hr.stream(stream)
+    if case.mode != "window without watermark":
+        rows = rows.withWatermark("ts", f"{DELAY_S} seconds")
     if case.mode == "running":
         return rows.groupBy(*case.keys).agg(**aggregates)
     emit = "final" if case.mode == "window final" else "changes"
-    return rows.groupBy(*case.keys, hr.tumbling(f"{WIDTH_S} seconds")).agg(emit=emit, **aggregates)
+    window = hr.tumbling(f"{WIDTH_S} seconds", on="ts")
+    return rows.groupBy(*case.keys, window).agg(emit=emit, **aggregates)
 
 
 def run(result: DataFrame, checkpoint: Path) -> dict[int, list[Any]]:
@@ -54,6 +57,14 @@ def run(result: DataFrame, checkpoint: Path) -> dict[int, list[Any]]:
     return came
 
 
+def test_the_cases_have_late_rows_and_closed_windows() -> None:
+    final = case_of(MODES.index("window final"))
+    marks = watermarks(final)
+    late = [row for row in final.rows if row[1] is not None and is_late(row, marks)]
+    assert late
+    assert len(late) < len(final.rows) / 4
+
+
 def test_random_cases(spark: SparkSession, tmp_path: Path, seed: int) -> None:
     case = case_of(seed)
     result = operator(source(spark, case, tmp_path), case)
@@ -67,7 +78,7 @@ def test_random_cases(spark: SparkSession, tmp_path: Path, seed: int) -> None:
 
 def test_result_types_are_sparks(spark: SparkSession, tmp_path: Path, seed: int) -> None:
     case = case_of(seed)
-    stream = source(spark, case, tmp_path)
+    stream = spark.readStream.schema(case.schema).parquet(str(tmp_path))
     mine = operator(stream, case)
     groups = [*case.keys] if case.mode == "running" else [*case.keys, F.window("ts", f"{WIDTH_S} seconds")]
     sparks = stream.groupBy(*groups).agg(*(getattr(F, f)(c).alias(f"{f}_{c}") for f, c in case.aggregates))

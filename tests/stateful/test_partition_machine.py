@@ -50,7 +50,9 @@ def batch_of(spec: OperatorSpec, rows: Rows) -> pa.RecordBatch:
     hashes = (np.array(keys, np.int64) % 7) << 40  # few hashes: most keys collide with some other
     columns = [pa.array(hashes, pa.int64())]
     if spec.timed:
-        columns.append(pa.array([t * 1_000_000 for t in times], pa.int64()).cast(pa.timestamp("us", tz="UTC")))
+        columns.append(
+            pa.array([t * 1_000_000 for t in times], pa.int64()).cast(pa.timestamp("us", tz="UTC"))
+        )
     columns += [pa.array([f"key-{k}" * 3 for k in keys], pa.string()), pa.array(amounts, pa.int64())]
     return pa.RecordBatch.from_arrays(columns, schema=input_schema(spec))
 
@@ -106,7 +108,8 @@ def results_of(batches: list[pa.RecordBatch]) -> list[tuple[object, ...]]:
     rows = []
     for batch in batches:
         columns = [
-            column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column for column in batch.columns
+            column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column
+            for column in batch.columns
         ]
         rows += zip(*(column.to_pylist() for column in columns), strict=True)
     return sorted(rows)
@@ -219,7 +222,9 @@ def test_forty_batches_are_compacted_and_collected(tmp_path) -> None:
     spec, service = spec_of(False, "changes"), PartitionService(64 << 20)
     model: dict[int, list[int]] = defaultdict(lambda: [0, 0])
     for number in range(40):
-        ticket = Ticket("start", "query", spec, 0, number, number - 1 if number else None, number + 1, str(tmp_path), 3)
+        ticket = Ticket(
+            "start", "query", spec, 0, number, number - 1 if number else None, number + 1, str(tmp_path), 3
+        )
         transaction = service.begin(ticket)
         rows = [(key, 0, number) for key in range(number, number + 30)]
         transaction.apply(batch_of(spec, rows))

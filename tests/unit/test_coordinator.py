@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,6 +18,8 @@ from headrace.coordinator.placement import LOST_S, owner_of
 from headrace.coordinator.progress import total
 from headrace.errors import Fenced, HeadraceError, QueryError
 from headrace.host.contract import Summary
+from headrace.spark.checkpoint_files import LocalFiles
+from headrace.spark.driver import is_local, runs
 
 
 class Files:
@@ -286,3 +290,33 @@ def test_where_state_lies(configured: str | None, root: str, expected: str) -> N
 def test_no_default_location_off_the_file_system() -> None:
     with pytest.raises(QueryError, match="hdfs://x/ck"):
         state_location(None, "hdfs://x/ck")
+
+
+def context(*, jsc: Any, exit_code: int | None = None) -> Any:
+    return SimpleNamespace(_jsc=jsc, _gateway=SimpleNamespace(proc=SimpleNamespace(poll=lambda: exit_code)))
+
+
+def java(stopped: bool) -> Any:
+    return SimpleNamespace(sc=lambda: SimpleNamespace(isStopped=lambda: stopped))
+
+
+def test_an_application_ends_in_many_ways() -> None:
+    assert runs(context(jsc=java(False)))
+    assert not runs(context(jsc=java(True))), "stopped by somebody else"
+    assert not runs(context(jsc=None)), "stopped from Python"
+    assert not runs(context(jsc=java(False), exit_code=-9)), "the JVM was killed"
+    assert not runs(context(jsc=SimpleNamespace())), "the JVM does not answer"
+
+
+def test_local_masters() -> None:
+    assert [is_local(m) for m in ("local", "local[2]", "local[*]")] == [True] * 3
+    assert [is_local(m) for m in ("local-cluster[2,1,1024]", "spark://h:7077", "yarn")] == [False] * 3
+
+
+def test_small_files_are_replaced_whole(tmp_path: Path) -> None:
+    files = LocalFiles(f"file:{tmp_path}")
+    assert files.read("f/x.json") is None
+    files.write("f/x.json", "1")
+    files.write("f/x.json", "2")
+    assert files.read("f/x.json") == "2"
+    assert [path.name for path in (tmp_path / "f").iterdir()] == ["x.json"]

@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from host_fakes import counting
@@ -58,10 +57,8 @@ def settings(view: View, tmp_path: Path) -> Iterator[HostSettings]:
     server.shutdown()
 
 
-def settings_for(coordinator: str, local: Path, **more: Any) -> HostSettings:
-    return HostSettings(
-        "app", "here", coordinator, SECRET, str(local), 1 << 20, service=FAKE, warm=False, **more
-    )
+def settings_for(coordinator: str, local: Path) -> HostSettings:
+    return HostSettings("app", "here", coordinator, SECRET, str(local), 1 << 20, service=FAKE, warm=False)
 
 
 def eventually(holds: Callable[[], bool], what: str = "") -> None:

@@ -17,6 +17,7 @@ from host_fakes import counting
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from headrace.spark.checkpoint_files import HadoopFiles, LocalFiles
 from headrace.spark.driver import RunningCoordinator, coordinator_for
 from headrace.spark.task import TaskPlan, task_of
 from headrace.spec import OperatorSpec
@@ -200,6 +201,17 @@ def test_outside_a_streaming_query_it_is_refused(bench: Bench) -> None:
     rows = bench.spark.range(3).withColumnRenamed("id", "k")
     with pytest.raises(Exception, match="runs only in a streaming query"):
         bench.counts(counting(), rows).collect()
+
+
+def test_small_files_through_hadoop(spark: SparkSession, tmp_path: Path) -> None:
+    context = spark.sparkContext
+    root = f"file:{tmp_path}/ck"
+    files = HadoopFiles(root, context._gateway, context._jsc.hadoopConfiguration())
+    assert files.read("a/b.json") is None
+    for text in ("first → 1", "second"):
+        files.write("a/b.json", text)
+        assert files.read("a/b.json") == text
+        assert LocalFiles(root).read("a/b.json") == text
 
 
 def test_the_task_is_light() -> None:

@@ -16,6 +16,6 @@ def peak_bytes(pid: int) -> int:
 
 def host_peak_bytes(spark: Any) -> int:
     """The largest resident memory of any state host of this session."""
-    from headrace.spark.driver import host_pids
+    from headrace.spark.driver import coordinator_for
 
-    return max(map(peak_bytes, host_pids(spark)), default=0)
+    return max((peak_bytes(host.pid) for host in coordinator_for(spark).hosts().values()), default=0)

@@ -127,7 +127,7 @@ def _report(workload: Workload, outcomes: Sequence[Outcome], console: Console) -
         )
         for name, outcome in by_name.items()
     ]
-    columns = ("", "rows/s", "batch ms (500 K rows)", "batch ms (1 K rows)", "Headrace is × as fast")
+    columns = ("", "rows/s", "batch ms (500 K rows)", "batch ms (1 K rows)", "Headrace against it")
     report.show(console, "running count and sum, 2 M keys", columns, rows)
     ratios = {
         "vs_rocksdb": rate["headrace"] / rate["rocksdb"],

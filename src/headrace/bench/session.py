@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 _QUIET = """\
-rootLogger.level = error
+rootLogger.level = fatal
 rootLogger.appenderRef.stdout.ref = console
 appender.console.type = Console
 appender.console.name = console

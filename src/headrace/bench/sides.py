@@ -29,14 +29,14 @@ def _headrace(rows: Any, _partitions: int) -> Any:
 
 
 def _spark(rows: Any, _partitions: int) -> Any:
-    from pyspark.sql import functions as F  # noqa: N812
+    from pyspark.sql import functions as F
 
     return rows.groupBy("key").agg(F.count("*").alias("n"), F.sum("amount").alias("total"))
 
 
 def _floor(rows: Any, partitions: int) -> Any:
     """The same rows through the same shuffle and a Python stage that returns them."""
-    from pyspark.sql import functions as F  # noqa: N812
+    from pyspark.sql import functions as F
 
     hashed = rows.withColumn("hash", F.xxhash64("key"))
     group = F.shiftrightunsigned("hash", 54)

@@ -21,7 +21,7 @@ FILES_PER_BATCH = 2
 
 @dataclass(frozen=True)
 class Phase:
-    """`batches` micro-batches of `rows` rows; `load` walks through all keys once instead of drawing them."""
+    """`batches` micro-batches of `rows` rows; `load` walks through the keys instead of drawing them."""
 
     name: str
     batches: int

@@ -45,8 +45,9 @@ def ensure_current(blobs: Blobs, query: str, run: int) -> None:
     newest = newest_run(blobs, query)
     if newest > run:
         raise Fenced(
-            f"run {run} of query {query} was taken over by run {newest} (start {start_of(blobs, query, newest)})",
-            hint="nothing to do if the newer start is meant to run; otherwise stop it and start this query again",
+            f"run {run} of query {query} was taken over by run {newest} "
+            f"(start {start_of(blobs, query, newest)})",
+            hint="nothing to do if the newer start is meant to run; otherwise stop it and start this one again",
         )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import time
 from collections.abc import Mapping
@@ -10,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pyspark.sql import functions as F
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
@@ -41,7 +41,9 @@ class Shown:
 def demonstrate(seconds: int, out: Path) -> None:
     """Run for about `seconds`; started again on the same folder, the queries go on where they stopped."""
     out, console = out.absolute(), Console()
-    console.print(f"[bold]Headrace[/bold]: NEXMark bids for {seconds} s on an embedded Spark. Files go to {out}")
+    console.print(
+        f"[bold]Headrace[/bold]: NEXMark bids for {seconds} s on an embedded Spark. Files go to {out}"
+    )
     with local_session("headrace-run", out / "scratch", settings=_settings()) as spark:
         register(spark)
         shown = [_running(spark, out), _windowed(spark, out)]
@@ -55,7 +57,9 @@ def demonstrate(seconds: int, out: Path) -> None:
             _stop(each.query)
         _results(spark, shown, console)
     shutil.rmtree(out / "scratch", ignore_errors=True)
-    console.print(f"Output, checkpoints and state lie in {out}. Run it again and the queries go on from there.")
+    console.print(
+        f"Output, checkpoints and state lie in {out}. Run it again and the queries go on from there."
+    )
 
 
 def _over(shown: list[Shown], until: float) -> bool:
@@ -136,7 +140,9 @@ def _figures(query: Any) -> list[str]:
     batches = next(iter(operators.values()))
     now = batches[-1]
     took_ms = float(latest.durationMs.get("triggerExecution", 0)) or 1.0
-    watermark = "" if now.watermark_ms is None else time.strftime("%H:%M:%S", time.gmtime(now.watermark_ms / 1000))
+    watermark = (
+        "" if now.watermark_ms is None else time.strftime("%H:%M:%S", time.gmtime(now.watermark_ms / 1000))
+    )
     return [
         str(latest.batchId),
         f"{latest.numInputRows / took_ms * 1000:,.0f}",
@@ -150,10 +156,14 @@ def _figures(query: Any) -> list[str]:
 
 def _results(spark: Any, shown: list[Shown], console: Console) -> None:
     auctions, bidders = (spark.read.parquet(str(each.path)) for each in shown)
-    newest = auctions.groupBy("auction").agg({"bids": "max", "top": "max"}).toDF("auction", "bids", "top")
+    newest = auctions.groupBy("auction").agg(F.max("bids").alias("bids"), F.max("top").alias("top"))
     _print(console, "the five busiest auctions so far", newest.orderBy("bids", ascending=False).limit(5))
-    columns = bidders.selectExpr("bidder", "date_format(window.start, 'HH:mm:ss') AS window", "bids", "spent")
-    _print(console, "the five busiest bidders of any 10 s", columns.orderBy("bids", ascending=False).limit(5))
+    columns = bidders.selectExpr(
+        "bidder", "date_format(window.start, 'HH:mm:ss') AS window", "bids", "spent"
+    )
+    _print(
+        console, "the five busiest bidders of any 10 s", columns.orderBy("bids", ascending=False).limit(5)
+    )
     console.print(f"{bidders.count():,} closed windows, {newest.count():,} auctions")
 
 
@@ -161,6 +171,6 @@ def _print(console: Console, title: str, frame: Any) -> None:
     table = Table(title=title)
     for column in frame.columns:
         table.add_column(column, justify="right")
-    for line in frame.toJSON().collect():
-        table.add_row(*(f"{value:,}" if isinstance(value, int) else str(value) for value in json.loads(line).values()))
+    for row in frame.collect():
+        table.add_row(*(f"{value:,}" if isinstance(value, int) else str(value) for value in row))
     console.print(table)

@@ -70,11 +70,18 @@ class Heartbeat:
             self._stopped.wait(PERIOD_S)
         return None
 
+    def _told(self) -> dict[str, Any]:
+        try:
+            return self._status()
+        except Exception:  # a pulse that stops over its decoration would leave the host behind for ever
+            log.exception("no status")
+            return {}
+
     def _beat(self, client: Any) -> dict[str, Any]:
         beat = {
             "machine": self._settings.machine,
             "pid": os.getpid(),
             "addresses": self._addresses,
-            "status": self._status(),
+            "status": self._told(),
         }
         return call(client, self._settings.secret, "heartbeat", beat, timeout_s=3)

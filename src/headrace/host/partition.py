@@ -55,8 +55,8 @@ class Partition:
         with self.mutex:
             if claim < self._claim:
                 raise Fenced(
-                    f"attempt {ticket.attempt} of batch {ticket.batch}, partition {ticket.partition} came after "
-                    f"attempt {self._claim.attempt}, which owns the partition",
+                    f"attempt {ticket.attempt} of batch {ticket.batch}, partition {ticket.partition} came "
+                    f"after attempt {self._claim.attempt}, which owns the partition",
                     hint="nothing to do: the newer attempt goes on",
                 )
             if self._current is not None:

@@ -1,6 +1,6 @@
 """One attempt at one batch of one partition: rows in, results out, a new version at the end.
 
-Invariants: nothing is visible to the next batch before `commit` returns; a stale transaction cannot publish.
+Invariants: the next batch sees nothing before `commit` returns; a stale transaction cannot publish.
 Threads: its own calls come one after another; `stale` is set by another thread under the partition's mutex.
 """
 
@@ -166,5 +166,6 @@ class PartitionTransaction:
 
 
 def _enough(batches: list[pa.RecordBatch]) -> bool:
-    rows = sum(batch.num_rows for batch in batches)
-    return rows >= APPLY_ROWS or sum(batch.nbytes for batch in batches) >= APPLY_BYTES
+    rows: int = sum(batch.num_rows for batch in batches)
+    size: int = sum(batch.nbytes for batch in batches)
+    return rows >= APPLY_ROWS or size >= APPLY_BYTES

@@ -10,8 +10,6 @@ import os
 from pathlib import Path
 from typing import Any
 
-from headrace.coordinator.records import SmallFiles
-
 
 class LocalFiles:
     """Files of a checkpoint on the driver's own file system."""
@@ -85,10 +83,3 @@ class HadoopFiles:
         options = self._gateway.new_array(hadoop.Options.Rename, 1)
         options[0] = hadoop.Options.Rename.OVERWRITE
         hadoop.FileContext.getFileContext(path.toUri(), self._fs.getConf()).rename(temporary, path, options)
-
-
-def files_under(root: str, gateway: Any, configuration: Any) -> SmallFiles:
-    """The small files of a checkpoint root as Spark resolved it."""
-    if root.startswith("file:"):
-        return LocalFiles(root)
-    return HadoopFiles(root, gateway, configuration)

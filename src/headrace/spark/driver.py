@@ -25,7 +25,7 @@ from headrace.errors import Fenced, HeadraceError
 from headrace.host.locks import remove_socket
 from headrace.host.secret import new_secret
 from headrace.host.wire import call, connect
-from headrace.spark.checkpoint_files import files_under
+from headrace.spark.checkpoint_files import HadoopFiles, LocalFiles
 
 log = logging.getLogger("headrace.coordinator")
 
@@ -58,8 +58,11 @@ class SparkView:
 
     def checkpoint_files(self, query: str) -> SmallFiles:
         root: str = self._ask(lambda: self._running(query).resolvedCheckpointRoot())
-        files = files_under(root, self._context._gateway, self._context._jsc.hadoopConfiguration())
-        return OneThreadFiles(files, self._ask) if not root.startswith("file:") else files
+        if root.startswith("file:"):
+            return LocalFiles(root)
+        context = self._context
+        hadoop = self._ask(lambda: HadoopFiles(root, context._gateway, context._jsc.hadoopConfiguration()))
+        return OneThreadFiles(hadoop, self._ask)
 
     def started_fresh(self, query: str) -> bool:
         def ask() -> bool:

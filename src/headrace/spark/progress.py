@@ -35,6 +35,8 @@ def progress(query: StreamingQuery) -> dict[str, list[BatchProgress]]:
     """
     session = SparkSession.getActiveSession()
     if session is None:
-        raise QueryError("there is no Spark session in this thread", hint="call it where the query was started")
+        raise QueryError(
+            "there is no Spark session in this thread", hint="call it where the query was started"
+        )
     coordinator = coordinator_for(session)
     return {name: coordinator.progress(query.id, name) for name in coordinator.operators(query.id)}

@@ -99,6 +99,9 @@ class RowLayout:
         """All words of the row that point into the heap (a zero word points at nothing)."""
         held = []
         for slot in self.accumulators:
-            if slot.accumulator.kind in ("min", "max", "first", "last") and slot.accumulator.type in VARIABLE:
+            if (
+                slot.accumulator.kind in ("min", "max", "first", "last")
+                and slot.accumulator.type in VARIABLE
+            ):
                 held.append(slot.word + (slot.accumulator.kind in ("first", "last")))
         return (*self.variable_key_words, *held)

@@ -37,7 +37,8 @@ def starts(times_us: I64, window: Window) -> I64:
 def times_of(rows: pa.RecordBatch) -> I64:
     """Event times in microseconds; null times are zero (callers that care look at validity)."""
     times = rows.column(rows.schema.get_field_index(TIME)).cast(pa.int64())
-    return times.fill_null(0).to_numpy(zero_copy_only=False)
+    values: I64 = times.fill_null(0).to_numpy(zero_copy_only=False)
+    return values
 
 
 def cut(
