@@ -1,5 +1,8 @@
-"""Protects versions of a partition: whatever is aborted, fenced, replayed, spilled, evicted, compacted or
-reopened, the next batch starts from exactly the committed state before it, and results equal a plain dict."""
+"""Protects versions of a partition.
+
+Whatever is aborted, fenced, replayed, spilled, evicted, compacted or reopened, the next batch starts from
+exactly the committed state before it, and results equal a plain dict.
+"""
 
 from __future__ import annotations
 
@@ -107,10 +110,8 @@ class Model:
 def results_of(batches: list[pa.RecordBatch]) -> list[tuple[object, ...]]:
     rows = []
     for batch in batches:
-        columns = [
-            column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column
-            for column in batch.columns
-        ]
+        timed = [pa.types.is_timestamp(column.type) for column in batch.columns]
+        columns = [c.cast(pa.int64()) if t else c for c, t in zip(batch.columns, timed, strict=True)]
         rows += zip(*(column.to_pylist() for column in columns), strict=True)
     return sorted(rows)
 

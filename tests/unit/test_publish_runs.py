@@ -1,4 +1,4 @@
-"""Protects run numbers: one per start of a query, growing, and never shared through a race or a lost reply."""
+"""Protects run numbers: one per start of a query, growing, never shared through a race or a lost reply."""
 
 from __future__ import annotations
 

@@ -97,11 +97,10 @@ class RowLayout:
     @cached_property
     def variable_words(self) -> tuple[int, ...]:
         """All words of the row that point into the heap (a zero word points at nothing)."""
-        held = []
-        for slot in self.accumulators:
-            if (
-                slot.accumulator.kind in ("min", "max", "first", "last")
-                and slot.accumulator.type in VARIABLE
-            ):
-                held.append(slot.word + (slot.accumulator.kind in ("first", "last")))
+        held = (
+            slot.word + (slot.accumulator.kind in ("first", "last"))
+            for slot in self.accumulators
+            if slot.accumulator.kind in ("min", "max", "first", "last")
+            and slot.accumulator.type in VARIABLE
+        )
         return (*self.variable_key_words, *held)

@@ -225,7 +225,7 @@ class RmwStore:
         return [(slice_us, [self._dirty_run(slice_us)]) for slice_us in dirty]
 
     def seal_epoch(self, watermark_us: int | None) -> list[Segment]:
-        """Write what the epoch changed and the watermark leaves alive; the epoch's segments, oldest first."""
+        """Write what the epoch changed and the watermark leaves alive; its segments, oldest first."""
         window = self.spec.window
         sections = self._dirty_sections(lambda s: not is_closed(s, window, watermark_us))
         return [*self.spilled, self.seal(sections)] if sections else list(self.spilled)
