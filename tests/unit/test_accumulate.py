@@ -170,7 +170,7 @@ def test_order_equals_reference(held: list[int]) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.binary(max_size=5), st.binary(max_size=20)), max_size=12), st.data())
-def test_gather_equals_reference(held: list[tuple[bytes, bytes]], data: st.DataObject) -> None:
+def test_take_and_repack_equal_reference(held: list[tuple[bytes, bytes]], data: st.DataObject) -> None:
     heap = b"??" + b"".join(a + b for a, b in held)
     words, at = np.zeros((len(held), 3), np.uint64), 2
     for i, pair in enumerate(held):
@@ -183,8 +183,9 @@ def test_gather_equals_reference(held: list[tuple[bytes, bytes]], data: st.DataO
     source = np.frombuffer(heap, np.uint8)
     expected, expected_heap = reference.gather(words, source, ids, (0, 2))
     out = np.empty_like(expected)
-    out_heap = np.empty(order.held_bytes(words, said, variable), np.uint8)
-    order.gather(words, source, said, variable, out, out_heap)
+    order.take(words, said, out)
+    out_heap = np.empty(order.held_bytes(out, len(out), variable), np.uint8)
+    order.repack(out, len(out), variable, source, out_heap)
     assert out.tolist() == expected.tolist()
     assert out_heap.tobytes() == expected_heap
 
@@ -216,5 +217,5 @@ def test_decimal_kernels_equal_reference(held: list[Decimal]) -> None:
 def test_every_kernel_is_ready_after_warm() -> None:
     assert {"accumulate", "table", "order", "bytes"} <= set(warm.warm())
     # One signature each: a batch can never make the host compile.
-    assert len(order.gather.signatures) == 1
-    assert not order.gather._can_compile
+    assert len(order.take.signatures) == 1
+    assert not order.take._can_compile

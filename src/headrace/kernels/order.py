@@ -58,40 +58,24 @@ def by_hash(hashes: U64) -> Ids:
     return order
 
 
-@njit([I64(WORDS_IN, IDS_IN, IDS_IN)], nogil=True, cache=True)
-def held_bytes(rows: U64, ids: Ids, variable: Ids) -> int:
-    """Heap bytes that the variable words of these rows point at."""
+@njit([I64(WORDS_IN, I64, IDS_IN)], nogil=True, cache=True)
+def held_bytes(rows: U64, count: int, variable: Ids) -> int:
+    """Heap bytes that the variable words of the first `count` rows point at."""
     held = 0
-    for v in range(len(variable)):
-        for i in range(len(ids)):
-            held += heap_bytes.length(rows[ids[i], variable[v]])
+    if len(variable) > 0:
+        for row in range(count):
+            for v in range(len(variable)):
+                held += heap_bytes.length(rows[row, variable[v]])
     return held
 
 
-@njit([(WORDS_IN, IDS_IN, IDS_IN, IDS)], nogil=True, cache=True)
-def row_bytes(rows: U64, ids: Ids, variable: Ids, out: Ids) -> None:
-    """Heap bytes of each of these rows."""
-    for i in range(len(ids)):
-        held = 0
-        for v in range(len(variable)):
-            held += heap_bytes.length(rows[ids[i], variable[v]])
-        out[i] = held
-
-
-@njit([(WORDS_IN, HEAP_IN, IDS_IN, IDS_IN, WORDS, HEAP)], nogil=True, cache=True)
-def gather(rows: U64, heap: U8, ids: Ids, variable: Ids, out: U64, out_heap: U8) -> None:
-    """Copy rows and their heap values into a compact run."""
-    used = 0
+@njit([(WORDS_IN, IDS_IN, WORDS)], nogil=True, cache=True)
+def take(rows: U64, ids: Ids, out: U64) -> None:
+    """Copy rows; their variable words still point into the old heap until `repack`."""
     for i in range(len(ids)):
         row = ids[i]
-        for word in range(rows.shape[1]):
+        for word in range(out.shape[1]):
             out[i, word] = rows[row, word]
-        for v in range(len(variable)):
-            word = variable[v]
-            size = heap_bytes.length(rows[row, word])
-            heap_bytes.copy(heap, heap_bytes.offset(rows[row, word]), out_heap, used, size)
-            out[i, word] = heap_bytes.pointer(used, size)
-            used += size
 
 
 @njit([(WORDS, HASHES, STAMPS, IDS_IN)], nogil=True, cache=True)

@@ -35,7 +35,7 @@ def by_hash(hashes: U64) -> Ids:
 
 
 def gather(rows: U64, heap: U8, ids: Sequence[int], variable: Sequence[int]) -> tuple[U64, bytes]:
-    """`order.gather`: rows with their variable words pointing into a heap of their own."""
+    """`order.take`, then `order.repack`: rows whose variable words point into a heap of their own."""
     out, packed = rows[list(ids)].copy(), b""
     for row in out:
         for word in variable:

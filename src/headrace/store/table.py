@@ -91,7 +91,7 @@ class Table:
         """Overwrite the accumulators of rows with loaded ones (whole rows of the layout and their heap)."""
         start = self.layout.key_width
         held = self._variable[self._variable >= start]
-        self._reserve_heap(int(order.held_bytes(words, np.arange(len(words)), held)))
+        self._reserve_heap(int(order.held_bytes(words, len(words), held)))
         to = (self._rows, self._heap, self._counters, row_ids)
         kernel.fill(*to, words, heap, start, self._is_variable)
         self._tidy_heap()
@@ -111,11 +111,7 @@ class Table:
 
     def keys_of(self, row_ids: Ids) -> Run:
         """The keys of these rows as a probe."""
-        words = np.ascontiguousarray(self._rows[row_ids, : self.layout.key_width])
-        variable: Ids = np.array(self.layout.variable_key_words, np.int64)
-        heap = np.empty(order.held_bytes(words, np.arange(len(words)), variable), np.uint8)
-        order.repack(words, len(words), variable, self._heap, heap)
-        return Run(self._hashes[row_ids], words, heap)
+        return self._copy(row_ids, self.layout.key_width)
 
     def dirty_run(self) -> Run:
         """The rows touched in this epoch, ordered."""
@@ -161,13 +157,16 @@ class Table:
         self._repack_heap(room_heap)
 
     def _run(self, ids: Ids) -> Run:
-        hashes = self._hashes[ids]
-        by_hash = order.by_hash(hashes)
-        ids = ids[by_hash]
-        words = np.empty((len(ids), self.layout.width), np.uint64)
-        heap = np.empty(order.held_bytes(self._rows, ids, self._variable), np.uint8)
-        order.gather(self._rows, self._heap, ids, self._variable, words, heap)
-        return Run(hashes[by_hash], words, heap)
+        return self._copy(ids[order.by_hash(self._hashes[ids])], self.layout.width)
+
+    def _copy(self, ids: Ids, width: int) -> Run:
+        """The first `width` words of these rows, with a heap of their own."""
+        words = np.empty((len(ids), width), np.uint64)
+        order.take(self._rows, ids, words)
+        variable = self._variable[self._variable < width]
+        heap = np.empty(order.held_bytes(words, len(words), variable), np.uint8)
+        order.repack(words, len(words), variable, self._heap, heap)
+        return Run(self._hashes[ids], words, heap)
 
     def _resize(self, capacity: int) -> None:
         """Give the arrays another capacity, in place where the allocator can; new rows are zero."""
@@ -192,8 +191,7 @@ class Table:
 
     def _repack_heap(self, room: int) -> None:
         """A heap without garbage, and with room for that many more bytes."""
-        ids = np.arange(len(self))
-        live = int(order.held_bytes(self._rows, ids, self._variable))
+        live = int(order.held_bytes(self._rows, len(self), self._variable))
         heap = np.zeros(live + room, np.uint8)
         order.repack(self._rows, len(self), self._variable, self._heap, heap)
         self._heap = heap
