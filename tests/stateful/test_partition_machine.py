@@ -168,7 +168,6 @@ class PartitionMachine(RuleBasedStateMachine):
         self._apply(transaction, rows)
         if sealed:
             list(transaction.finish(self._seen(rows)))
-            transaction._store.seal_epoch(transaction._closed_through_us)
         transaction.abort()
 
     @precondition(lambda self: self.batch > 0)

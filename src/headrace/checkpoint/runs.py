@@ -47,7 +47,7 @@ def ensure_current(blobs: Blobs, query: str, run: int) -> None:
         raise Fenced(
             f"run {run} of query {query} was taken over by run {newest} "
             f"(start {start_of(blobs, query, newest)})",
-            hint="nothing to do if the newer start is meant to run; otherwise stop it, then start this again",
+            hint="nothing to do if the newer start is meant; otherwise stop it, then start this again",
         )
 
 

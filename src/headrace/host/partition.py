@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass
 
 from headrace.checkpoint.operator_record import ensure_operator
@@ -37,8 +38,11 @@ class Claim:
 class Partition:
     """Versions of one partition, one writer at a time."""
 
-    def __init__(self, home: PartitionHome, budget: MemoryBudget, upkeep: Upkeep) -> None:
+    def __init__(
+        self, home: PartitionHome, budget: MemoryBudget, upkeep: Upkeep, sealers: Executor
+    ) -> None:
         self.home = home
+        self.sealers = sealers  # write segments while results are read
         self.mutex = threading.Lock()
         self.manifest: Manifest | None = None
         self._compacted: Compacted | None = None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,8 @@ from headrace.host.partition import Partition
 from headrace.host.upkeep import Upkeep
 from headrace.store.budget import MemoryBudget
 
+SEALERS = 4  # segments written at a time
+
 
 class PartitionService:
     """The `StateService` of a real host."""
@@ -28,6 +31,7 @@ class PartitionService:
     def __init__(self, memory_bytes: int) -> None:
         self._budget = MemoryBudget(memory_bytes)
         self._upkeep = Upkeep()
+        self._sealers = ThreadPoolExecutor(SEALERS, thread_name_prefix="seal")
         self._partitions: dict[tuple[str, str, str, int], Partition] = {}
         self._runs: dict[tuple[str, str, str], int] = {}
         self._mutex = threading.Lock()
@@ -51,7 +55,7 @@ class PartitionService:
             prefix = partition_prefix(ticket.query, ticket.operator.name, ticket.partition)
             publisher = ManifestPublisher(blobs, prefix, SystemClock())
             home = PartitionHome(blobs, prefix, publisher, itertools.count())
-            self._partitions[key] = Partition(home, self._budget, self._upkeep)
+            self._partitions[key] = Partition(home, self._budget, self._upkeep, self._sealers)
         return self._partitions[key]
 
     def status(self) -> dict[str, Any]:
@@ -67,6 +71,7 @@ class PartitionService:
 
     def close(self) -> None:
         self._upkeep.close()
+        self._sealers.shutdown(wait=True)
 
 
 def open_service(memory_bytes: int) -> PartitionService:

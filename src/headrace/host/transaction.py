@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, wait
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -43,6 +44,7 @@ class PartitionTransaction:
         )
         self._waiting: list[pa.RecordBatch] = []
         self._rows_in = self._rows_out = 0
+        self._sealing: Future[list[Segment]] | None = None
         self._late_before = store.late_rows
         self._frontiers: list[int | None] = []
         self._watermark_ms: int | None = None
@@ -59,6 +61,7 @@ class PartitionTransaction:
         self._check()
         self._fold()
         self._advance(seen_ms)
+        self._seal()
         results = (
             self._store.changes()
             if self._ticket.operator.emit == "changes"
@@ -74,9 +77,9 @@ class PartitionTransaction:
             yield batch
 
     def commit(self) -> Summary:
-        begun = time.perf_counter()
-        sealed = self._store.seal_epoch(self._closed_through_us)
-        self._spent["seal"] = time.perf_counter() - begun
+        self._check()
+        assert self._sealing is not None, "finish comes before commit"
+        sealed = self._sealing.result()
         begun = time.perf_counter()
         with self._partition.mutex:
             self._check()
@@ -91,6 +94,8 @@ class PartitionTransaction:
         return self._summary(manifest, sealed)
 
     def abort(self) -> None:
+        if self._sealing is not None:
+            wait([self._sealing])
         with self._partition.mutex:
             self._partition.end(self, None)
 
@@ -110,6 +115,20 @@ class PartitionTransaction:
         self._waiting = []
         self._store.apply(block)
         self._spent["apply"] += time.perf_counter() - begun
+
+    def _seal(self) -> None:
+        """Begin to write what the batch changed; it goes on while the results are read."""
+        begun = time.perf_counter()
+        sections = self._store.changed_sections(self._closed_through_us)
+        self._spent["finish"] += time.perf_counter() - begun
+
+        def seal() -> list[Segment]:
+            begun = time.perf_counter()
+            sealed = self._store.seal_epoch(sections)
+            self._spent["seal"] = time.perf_counter() - begun
+            return sealed
+
+        self._sealing = self._partition.sealers.submit(seal)
 
     def _advance(self, seen_ms: Sequence[int | None]) -> None:
         delays = self._ticket.operator.delays_ms

@@ -224,10 +224,16 @@ class RmwStore:
         dirty = sorted(s for s, state in self._slices.items() if state.table.dirty_count and live(s))
         return [(slice_us, [self._dirty_run(slice_us)]) for slice_us in dirty]
 
-    def seal_epoch(self, watermark_us: int | None) -> list[Segment]:
-        """Write what the epoch changed and the watermark leaves alive; its segments, oldest first."""
+    def changed_sections(self, watermark_us: int | None) -> list[tuple[int, list[Run]]]:
+        """What the epoch changed and the watermark leaves alive, gathered: ready to be sealed."""
         window = self.spec.window
-        sections = self._dirty_sections(lambda s: not is_closed(s, window, watermark_us))
+        return self._dirty_sections(lambda s: not is_closed(s, window, watermark_us))
+
+    def seal_epoch(self, sections: list[tuple[int, list[Run]]]) -> list[Segment]:
+        """Write the gathered sections; all segments of the epoch, oldest first.
+
+        Touches no table, so it may run in another thread while results are read.
+        """
         return [*self.spilled, self.seal(sections)] if sections else list(self.spilled)
 
     def settle_epoch(self, segments: list[Segment], watermark_us: int | None) -> None:
