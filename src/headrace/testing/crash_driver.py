@@ -1,0 +1,95 @@
+"""The driver of a crash round: `python -m headrace.testing.crash_driver <folder>`, a process to be killed.
+
+It runs the round's query to the end of its input. A query that fails is started again in the same
+session, as a user's supervisor would do; when Spark itself is gone the process ends, and whoever started
+it starts it again. Exit code 0 says that everything was processed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+
+from headrace.testing.crash_input import SCHEMA
+from headrace.testing.crash_queries import build
+
+STARTS_MAX = 6
+PARTITIONS = 3
+
+
+def session(folder: Path) -> Any:
+    """A Spark of two cores that tries a task four times and keeps every file under `folder`."""
+    from pyspark.sql import SparkSession
+
+    java = f"-XX:-UsePerfData -XX:TieredStopAtLevel=1 -Djava.io.tmpdir={folder / 'tmp'}"
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.memory": "700m",
+        "spark.driver.extraJavaOptions": java,
+        "spark.local.dir": str(folder / "spark"),
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.session.timeZone": "UTC",
+        # One log file per batch says which rows a batch has added.
+        "spark.sql.streaming.fileSink.log.compactInterval": "1000",
+        "spark.headrace.state.local": str(folder / "local"),
+        "spark.headrace.partitions": str(PARTITIONS),
+        "spark.headrace.memory": "64m",
+    }
+    builder = SparkSession.builder.master("local[2,4]").appName("headrace-crash")
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark
+
+
+def process_all(spark: Any, folder: Path, kind: Any) -> None:
+    """Run the query over all files that are not processed yet."""
+    rows = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).parquet(str(folder / "in"))
+    writer = build(kind, rows).writeStream.format("parquet").outputMode("append")
+    query = (
+        writer.option("path", str(folder / "out"))
+        .option("checkpointLocation", str(folder / "ck"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+
+
+def run(folder: Path) -> int:
+    from pyspark.errors import StreamingQueryException
+
+    kind = json.loads((folder / "round.json").read_text())["kind"]
+    spark = session(folder)
+    for _ in range(STARTS_MAX):
+        try:
+            process_all(spark, folder, kind)
+        except StreamingQueryException:
+            traceback.print_exc()
+            continue
+        spark.stop()
+        return 0
+    return 2
+
+
+def main(folder: Path) -> None:
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    try:
+        code = run(folder)
+    except Exception:  # whatever it is, the supervisor starts anew; py4j raises many kinds for a lost JVM
+        traceback.print_exc()
+        code = 3
+    sys.stdout.flush()
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,57 @@
+"""Whom a crash round kills, and when: pure functions of its seed."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import Literal
+
+from headrace.testing.crash_input import FILES
+from headrace.testing.crash_queries import KINDS, Kind
+
+Target = Literal["host", "worker", "jvm", "driver"]
+TARGETS: tuple[Target, ...] = ("host", "worker", "jvm")  # what a round's first kill takes turns over
+STARTING = -1  # the moment counts from the driver's start
+
+_MORE: tuple[Target, ...] = ("host", "worker", "host", "worker", "host", "worker", "jvm", "driver")
+_START_MS, _BATCH_MS = 6_000, 900
+
+
+@dataclass(frozen=True)
+class Kill:
+    """`target` dies `delay_ms` after `batch` began."""
+
+    target: Target
+    batch: int
+    delay_ms: int
+
+    def __str__(self) -> str:
+        when = "start" if self.batch == STARTING else f"batch {self.batch}"
+        return f"{self.target} at {when} + {self.delay_ms} ms"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One round."""
+
+    seed: int
+    kind: Kind
+    kills: tuple[Kill, ...]
+
+    def __str__(self) -> str:
+        return f"seed {self.seed}, {self.kind}: " + ", ".join(map(str, self.kills))
+
+
+def plan(seed: int) -> Plan:
+    """The round of a seed; three seeds in a row begin with three different targets."""
+    rng = random.Random(seed)
+    first = TARGETS[seed % len(TARGETS)]
+    targets = [first, *rng.choices(_MORE, k=rng.choice((1, 1, 2)))]
+    moments = sorted(rng.sample(range(STARTING, FILES), k=len(targets)))
+    rng.shuffle(targets)
+    kills = [Kill(t, b, _delay_ms(rng, b)) for t, b in zip(targets, moments, strict=True)]
+    return Plan(seed, KINDS[seed // len(TARGETS) % len(KINDS)], tuple(kills))
+
+
+def _delay_ms(rng: random.Random, batch: int) -> int:
+    return rng.randrange(_START_MS if batch == STARTING else _BATCH_MS)

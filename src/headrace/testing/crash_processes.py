@@ -1,0 +1,105 @@
+"""The processes of a crash round: found by a mark in their environment, ended by their ids.
+
+Spark's JVM, its Python workers and the state host inherit the mark from the driver that the round
+started, whatever their parents are by then.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+
+from headrace.testing.crash_plan import Target
+
+MARK = "HEADRACE_CRASH_ROUND"
+
+
+def start_driver(folder: Path) -> subprocess.Popen[bytes]:
+    """Start the round's driver; all that it and its children say goes to `driver.log`."""
+    for name in ("tmp", "work"):
+        (folder / name).mkdir(exist_ok=True)
+    environment = {**os.environ, MARK: str(folder), "TMPDIR": str(folder / "tmp")}
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
+    with (folder / "driver.log").open("ab") as log:
+        return subprocess.Popen(
+            [sys.executable, "-m", "headrace.testing.crash_driver", str(folder)],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd=folder / "work",
+            env=environment,
+        )
+
+
+def marked(folder: Path) -> list[psutil.Process]:
+    """All live processes of the round."""
+    return [process for process in psutil.process_iter() if _is_marked(process, str(folder))]
+
+
+def _is_marked(process: psutil.Process, mark: str) -> bool:
+    with suppress(psutil.Error, OSError):
+        return bool(process.environ().get(MARK) == mark and process.status() != psutil.STATUS_ZOMBIE)
+    return False
+
+
+def victims(folder: Path, target: Target, driver: int) -> list[int]:
+    """The pids that a kill of `target` may take."""
+    return [process.pid for process in marked(folder) if role(process, driver) == target]
+
+
+def role(process: psutil.Process, driver: int) -> Target | None:
+    """What a process of the round is; None for one that is nobody's target, or gone."""
+    with suppress(psutil.Error):
+        if process.pid == driver:
+            return "driver"
+        command = process.cmdline()
+        if command[1:3] == ["-m", "headrace.host"]:
+            return "host"
+        if "pyspark.daemon" in command or "pyspark.worker" in command:
+            return "worker"
+        if command and Path(command[0]).name == "java":
+            return "jvm"
+    return None
+
+
+def kill(pid: int) -> bool:
+    """Send SIGKILL; False when the process was gone already."""
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def left_running(folder: Path, within_s: float) -> list[str]:
+    """What of the round still runs after a while, as readable lines."""
+    eventually(lambda: not marked(folder), within_s)
+    lines = []
+    for process in marked(folder):
+        with suppress(psutil.Error):
+            lines.append(f"{process.pid} {' '.join(process.cmdline())[:120]}")
+    return lines
+
+
+def end_all(folder: Path) -> None:
+    """Kill what remains of the round."""
+    for process in marked(folder):
+        kill(process.pid)
+
+
+def eventually(holds: Callable[[], bool], within_s: float) -> bool:
+    """Whether it holds before the time is over."""
+    deadline = time.monotonic() + within_s
+    while not holds():
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(0.05)
+    return True

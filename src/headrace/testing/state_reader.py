@@ -1,0 +1,84 @@
+"""Reads the state of an operator at a version from storage, for tests: no host, no Spark.
+
+Every file that the version names is opened through the same checks that a host makes, so a version that
+can be read here can be recovered.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from headrace.blob.files import FileBlobs
+from headrace.checkpoint.operator_record import read_operator
+from headrace.checkpoint.restore import restore
+from headrace.errors import StateMissing
+from headrace.format.manifest import Manifest
+from headrace.format.names import partition_prefix
+from headrace.spec import OperatorSpec, output_schema
+from headrace.store.arrow import results_of
+from headrace.store.layout import RowLayout
+from headrace.store.merge import merge
+from headrace.store.segment import Segment
+from headrace.store.slices import is_closed
+
+_CHUNK_ROWS = 1 << 14
+
+
+@dataclass(frozen=True)
+class StateAt:
+    """An operator's state at one version: rows as its results look, and what its manifests count."""
+
+    spec: OperatorSpec
+    table: pa.Table
+    manifests: tuple[Manifest, ...]
+
+    @property
+    def late_rows(self) -> int:
+        return sum(manifest.late_rows_total for manifest in self.manifests)
+
+    def rows(self) -> list[tuple[Any, ...]]:
+        """Plain values in the order of the columns."""
+        return [tuple(row.values()) for row in self.table.to_pylist()]
+
+
+def read_state(location: Path, query: str, operator: str, version: int) -> StateAt:
+    """The state after batch `version`, over all partitions; raises what a recovery would raise."""
+    blobs = FileBlobs.open(location, create=False)
+    spec = read_operator(blobs, query, operator)
+    if spec is None:
+        raise StateMissing(f"{location} has no operator {operator} of query {query}")
+    manifests, tables = [], []
+    for partition in range(spec.partitions):
+        prefix = partition_prefix(query, operator, partition)
+        manifest = restore(blobs, prefix, version)
+        assert manifest is not None
+        manifests.append(manifest)
+        tables.append(_partition_table(location / prefix, spec, manifest))
+    return StateAt(spec, pa.concat_tables(tables), tuple(manifests))
+
+
+def _partition_table(folder: Path, spec: OperatorSpec, manifest: Manifest) -> pa.Table:
+    layout = RowLayout(spec)
+    segments = [
+        Segment.open(folder / entry.name, layout.width, layout.variable_key_words, checksum=entry.crc)
+        for entry in manifest.segments
+    ]
+    try:
+        slices = {slice_us for segment in segments for slice_us in segment.sections}
+        live = sorted(s for s in slices if not is_closed(s, spec.window, manifest.closed_through_us))
+        found = [batch for slice_us in live for batch in _slice_batches(layout, segments, slice_us)]
+    finally:
+        for segment in segments:
+            segment.close()
+    return pa.Table.from_batches(found, output_schema(spec))
+
+
+def _slice_batches(layout: RowLayout, segments: list[Segment], slice_us: int) -> list[pa.RecordBatch]:
+    newest_first = [(segment, slice_us) for segment in reversed(segments)]
+    window = slice_us if layout.spec.window else None
+    runs = merge(newest_first, layout, _CHUNK_ROWS)
+    return [batch for run in runs for batch in results_of(layout, run, window, _CHUNK_ROWS)]
