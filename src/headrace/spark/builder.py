@@ -191,6 +191,12 @@ class GroupedStream:
         DataFrame
             The keys under their names, ``window`` if there is one, then the aggregates.
 
+        Notes
+        -----
+        Sets ``spark.sql.adaptive.streaming.stateless.enabled`` to false on the session: Spark takes the
+        operator for stateless, and adaptive execution would change its partitions. To Spark every result is
+        appended, so write it with output mode ``append`` or ``update``.
+
         Examples
         --------
         >>> import headrace as hr
