@@ -57,13 +57,15 @@ def _state_problems(folder: Path, model: Expected) -> list[str]:
         except HeadraceError as error:
             found.append(f"state of {operator} cannot be read: {error}")
             continue
-        found += _difference(f"state of {operator}", Counter(_plain(state)), Counter(_wanted(groups)))
+        found += _difference(
+            f"state of {operator}", Counter(plain_rows(state)), Counter(wanted_rows(groups))
+        )
         if state.late_rows != model.late_rows[operator]:
             found.append(f"{operator} counted {state.late_rows} late rows, not {model.late_rows[operator]}")
     return found
 
 
-def _plain(state: StateAt) -> list[tuple[Any, ...]]:
+def plain_rows(state: StateAt) -> list[tuple[Any, ...]]:
     """State rows as the model has them: keys, window start in microseconds, n, total, top, least."""
     columns = [state.table.column(key.name) for key in state.spec.keys]
     if state.spec.window is not None:
@@ -79,7 +81,7 @@ def _places(spec: OperatorSpec) -> list[int]:
     return [held.index(acc) for acc in (counts, ("sum", "double"), ("max", "int64"), ("min", "string"))]
 
 
-def _wanted(groups: dict[Key, Totals]) -> list[tuple[Any, ...]]:
+def wanted_rows(groups: dict[Key, Totals]) -> list[tuple[Any, ...]]:
     return [(*key, *totals.values) for key, totals in groups.items()]
 
 

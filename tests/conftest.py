@@ -1,0 +1,83 @@
+"""Nothing left behind: after the tests no state host runs and no file lies outside the tests' folders.
+
+Temporary files of the tests and of all their processes go to one short directory of this run, so that
+what is left in it was left by this run. State hosts are found by a mark that they inherit.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+import pytest
+
+MARK = "HEADRACE_TESTS"
+OURS = ("headrace-*", "hr-*")
+STRAYS = ("spark-warehouse", "metastore_db", "derby.log", "artifacts", *OURS)
+GONE_WITHIN_S = 60.0
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_temporary_files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A directory for temporary files, short because sockets lie in it; empty of our files at the end."""
+    tmp_path_factory.getbasetemp()  # pytest's own folders stay where they are
+    before, inherited = _strays(Path.cwd()), os.environ.get("TMPDIR")
+    folder = Path(tempfile.mkdtemp(prefix="hrt-"))
+    os.environ["TMPDIR"], tempfile.tempdir = str(folder), None
+    os.environ[MARK] = f"{os.getpid()}-{folder.name}"
+    yield
+    tempfile.tempdir = None
+    os.environ.pop("TMPDIR")
+    if inherited is not None:
+        os.environ["TMPDIR"] = inherited
+    hosts = hosts_left()
+    left = sorted(path.name for pattern in OURS for path in folder.glob(pattern))
+    shutil.rmtree(folder, ignore_errors=True)
+    assert not hosts, f"state hosts left running: {hosts}"
+    assert not left, f"files left in the temporary directory: {left}"
+    assert _strays(Path.cwd()) <= before, "files were left in the working directory"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _no_host_outlives_its_application(_own_temporary_files: None) -> Iterator[None]:
+    """After a module that ended its Spark session, the session's hosts must be gone."""
+    yield
+    if not _spark_runs():
+        hosts = hosts_left()
+        assert not hosts, f"state hosts left running: {hosts}"
+
+
+def hosts_left() -> list[str]:
+    """State hosts of this test run that are still there when they should long be gone."""
+    deadline = time.monotonic() + GONE_WITHIN_S
+    while (found := _hosts()) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return found
+
+
+def _hosts() -> list[str]:
+    return [f"pid {process.pid}" for process in psutil.process_iter() if _is_host(process)]
+
+
+def _is_host(process: psutil.Process) -> bool:
+    with suppress(psutil.Error, OSError):
+        if process.cmdline()[1:3] != ["-m", "headrace.host"] or process.status() == psutil.STATUS_ZOMBIE:
+            return False
+        return process.environ().get(MARK) == os.environ.get(MARK)
+    return False
+
+
+def _spark_runs() -> bool:
+    from pyspark import SparkContext
+
+    return SparkContext._active_spark_context is not None
+
+
+def _strays(folder: Path) -> set[str]:
+    return {path.name for pattern in STRAYS for path in folder.glob(pattern)}

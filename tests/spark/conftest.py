@@ -1,0 +1,56 @@
+"""One Spark session for all files of this folder.
+
+The session tries a failed task a second time. It ends with the folder, and its hosts with it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from streaming_case import Case, finished_case
+
+
+@pytest.fixture(scope="package")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    folder = tmp_path_factory.mktemp("spark")
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    session = (
+        SparkSession.builder.master("local[2,2]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.local.dir", str(folder / "scratch"))
+        .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.headrace.state.local", str(folder / "local"))
+        .config("spark.headrace.partitions", "3")
+        .config("spark.headrace.memory", "64m")
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("OFF")  # these tests fail queries on purpose
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def case(spark: SparkSession, tmp_path: Path) -> Case:
+    return Case(spark, tmp_path / "in", tmp_path / "ck")
+
+
+@pytest.fixture(scope="package")
+def finished(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Case:
+    """A query that has run three batches."""
+    return finished_case(spark, tmp_path_factory.mktemp("finished"))
+
+
+@pytest.fixture
+def copy(finished: Case, tmp_path: Path) -> Case:
+    """The finished query for one test to spoil; a fourth batch waits for it."""
+    return finished.copied(tmp_path / "ck")
