@@ -27,7 +27,7 @@ HostPer = Literal["machine", "executor"]
 class Options:
     """What an operator was told when it was built."""
 
-    location: str | None  # None: `headrace` under the query's checkpoint
+    location: str | None  # None: `headrace-state` under the query's checkpoint
     local: str
     retain: int
     new: bool
@@ -114,7 +114,12 @@ def _host_per(text: str) -> str:
 
 SETTINGS: tuple[Setting, ...] = (
     Setting(
-        "state.location", "location", "path", "<checkpoint>/headrace", "where state is kept for good", _path
+        "state.location",
+        "location",
+        "path",
+        "<checkpoint>/headrace-state",
+        "where state is kept for good",
+        _path,
     ),
     Setting(
         "state.local", "local", "path", "<temp>/headrace-<user>", "local disk of the state hosts", _path
