@@ -53,10 +53,10 @@ def _row(rng: np.random.Generator, file: int) -> Row:
     )
 
 
-def write_input(folder: Path, seed: int) -> None:
-    """Write the files, with times of modification that put them in order."""
+def write_input(folder: Path, seed: int, files: int = FILES) -> None:
+    """Write the first `files` files, with times of modification that put them in order."""
     folder.mkdir(parents=True)
-    for number, rows in enumerate(batches(seed)):
+    for number, rows in enumerate(batches(seed)[:files]):
         path = folder / f"{number:03d}.parquet"
         pq.write_table(_table(rows), path)
         os.utime(path, (1_000_000 + number, 1_000_000 + number))

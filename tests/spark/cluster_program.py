@@ -1,0 +1,124 @@
+"""Runs the crash rounds' queries on two executors and prints what happened as JSON; see test_cluster.py.
+
+A program of its own, because a process has one Spark master.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyspark
+from pyspark import cloudpickle
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from headrace.spark.driver import coordinator_for
+from headrace.testing.crash_input import SCHEMA
+from headrace.testing.crash_queries import build
+
+PARTITIONS = 3
+
+
+def session(folder: Path) -> SparkSession:
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["SPARK_HOME"] = str(spark_home(folder / "home"))
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.executor.memory": "512m",
+        "spark.driver.memory": "700m",
+        "spark.local.dir": str(folder / "spark"),
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.streaming.fileSink.log.compactInterval": "1000",
+        "spark.headrace.state.local": str(folder / "local"),
+        "spark.headrace.partitions": str(PARTITIONS),
+        "spark.headrace.memory": "64m",
+    }
+    builder = SparkSession.builder.master("local-cluster[2,1,1024]").appName("cluster")
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark
+
+
+def spark_home(home: Path) -> Path:
+    """A Spark home in the test's folder: executors start from it and write their logs into it."""
+    home.mkdir()
+    for part in Path(pyspark.__file__).parent.iterdir():
+        if part.name in ("bin", "jars", "sbin"):
+            (home / part.name).symlink_to(part)
+    return home
+
+
+def with_executor(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Says for each row on which executor its task ran."""
+    from headrace.spark.machine import machine_name
+
+    for batch in batches:
+        where = pa.array([machine_name("executor")] * batch.num_rows, pa.string())
+        yield batch.append_column("executor", where)
+
+
+def run(spark: SparkSession, folder: Path, kind: Any, out: str) -> str:
+    rows = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).parquet(str(folder / "in"))
+    df: DataFrame = build(kind, rows)
+    if out == "travelling":
+        schema = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in df.schema)
+        df = df.mapInArrow(with_executor, f"{schema}, executor string")
+        group = F.shiftrightunsigned(F.xxhash64("user", "item"), 54)
+        df = df.withColumn("partition", F.shiftright(group * PARTITIONS, 10))
+    writer = df.writeStream.format("parquet").option("path", str(folder / out / "out"))
+    writer = writer.option("checkpointLocation", str(folder / out / "ck")).outputMode("append")
+    query = writer.trigger(availableNow=True).start()
+    query.awaitTermination()
+    return str(query.id)
+
+
+def hosts_of(spark: SparkSession, query: str) -> list[dict[str, Any]]:
+    """The hosts that hold state of the query: who they are and which partitions they have."""
+    found = []
+    for machine, host in coordinator_for(spark).hosts().items():
+        held = [part["partition"] for part in host.status["partitions"] if part["query"] == query]
+        if held:
+            found.append({"machine": machine, "addresses": host.addresses, "partitions": sorted(held)})
+    return found
+
+
+def main(folder: Path) -> None:
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    spark = session(folder)
+    said: dict[str, Any] = {}
+    for kind in ("window", "running"):
+        query = run(spark, folder, kind, kind)
+        said[kind] = {"query": query, "hosts": settled_hosts(spark, query)}
+    spark.conf.set("spark.headrace.host.per", "executor")
+    query = run(spark, folder, "running", "travelling")
+    said["travelling"] = {"query": query, "hosts": settled_hosts(spark, query)}
+    spark.stop()
+    (folder / "said.json").write_text(json.dumps(said))
+
+
+def settled_hosts(spark: SparkSession, query: str) -> list[dict[str, Any]]:
+    """Hosts as they are once every partition has been told of in a heartbeat."""
+    deadline = time.monotonic() + 30
+    while True:
+        found = hosts_of(spark, query)
+        if sum(len(host["partitions"]) for host in found) >= PARTITIONS or time.monotonic() > deadline:
+            return found
+        time.sleep(0.2)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

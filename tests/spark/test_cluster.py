@@ -1,0 +1,101 @@
+"""Protects Headrace on several executors: the same results, one host per machine or one per executor, and
+partitions that stay where they are while batches travel to them.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from headrace.testing.crash_input import batches, write_input
+from headrace.testing.crash_model import Expected, expected
+from headrace.testing.crash_queries import Kind
+from headrace.testing.crash_verdict import emitted, plain_rows, wanted_rows
+from headrace.testing.state_reader import read_state
+
+pytestmark = pytest.mark.spark
+
+SEED, FILES = 21, 8
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    """The folder of a finished cluster, and what its driver saw."""
+    folder = tmp_path_factory.mktemp("cluster")
+    write_input(folder / "in", SEED, FILES)
+    (folder / "work").mkdir()
+    program = Path(__file__).with_name("cluster_program.py")
+    done = subprocess.run(
+        [sys.executable, str(program), str(folder)],
+        cwd=folder / "work",
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    return folder, json.loads((folder / "said.json").read_text())
+
+
+def model(kind: Kind) -> Expected:
+    return expected(kind, batches(SEED)[:FILES])
+
+
+@pytest.mark.parametrize("kind", ["window", "running"])
+def test_two_executors_find_what_one_finds(ran: tuple[Path, dict[str, Any]], kind: Kind) -> None:
+    folder, said = ran
+    for batch, wanted in enumerate(model(kind).emitted):
+        assert emitted(folder / kind, batch) == wanted
+    for operator, groups in model(kind).state.items():
+        state = read_state(
+            folder / kind / "ck" / "headrace-state", said[kind]["query"], operator, FILES - 1
+        )
+        assert Counter(plain_rows(state)) == Counter(wanted_rows(groups))
+
+
+@pytest.mark.parametrize("kind", ["window", "running"])
+def test_executors_of_one_machine_share_its_host(ran: tuple[Path, dict[str, Any]], kind: Kind) -> None:
+    (host,) = ran[1][kind]["hosts"]
+    assert host["partitions"] == [0, 1, 2]
+
+
+def test_with_a_host_per_executor_partitions_stay_and_batches_travel(
+    ran: tuple[Path, dict[str, Any]],
+) -> None:
+    folder, said = ran
+    hosts = said["travelling"]["hosts"]
+    assert len(hosts) == 2
+    assert all(host["addresses"]["tcp"].startswith("grpc+tcp://127.0.0.1:") for host in hosts)
+    assert sorted(number for host in hosts for number in host["partitions"]) == [0, 1, 2]
+    owner = {number: host["machine"] for host in hosts for number in host["partitions"]}
+    paths = sorted((folder / "travelling" / "out").glob("*.parquet"))
+    rows = [row for path in paths for row in pq.read_table(path).to_pylist()]
+    ran_on = {(row["partition"], row["executor"]) for row in rows}
+    assert any(owner[partition] != executor for partition, executor in ran_on)
+
+
+def test_results_are_the_same_wherever_the_state_is(ran: tuple[Path, dict[str, Any]]) -> None:
+    folder, said = ran
+    for batch, wanted in enumerate(model("running").emitted):
+        got = emitted(folder / "travelling", batch)
+        assert Counter(row[:-2] for row in got.elements()) == wanted
+    location = folder / "travelling" / "ck" / "headrace-state"
+    state = read_state(location, said["travelling"]["query"], "running", FILES - 1)
+    assert Counter(plain_rows(state)) == Counter(wanted_rows(model("running").state["running"]))
+
+
+def test_nothing_is_left_elsewhere(ran: tuple[Path, dict[str, Any]]) -> None:
+    import pyspark
+
+    folder, _ = ran
+    assert list((folder / "work").iterdir()) == []
+    assert list((folder / "home" / "work").glob("app-*"))  # executors' logs, which else lie in the package
+    applications = {path.name for path in (folder / "home" / "work").iterdir()}
+    elsewhere = Path(pyspark.__file__).parent / "work"
+    assert not applications & {path.name for path in elsewhere.glob("*")}
