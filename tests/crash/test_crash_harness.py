@@ -13,7 +13,7 @@ import pytest
 from headrace.testing import crash_verdict
 from headrace.testing.crash_input import FILES, Row, batches
 from headrace.testing.crash_model import Expected, expected
-from headrace.testing.crash_plan import STARTING, TARGETS, plan
+from headrace.testing.crash_plan import PHASES, STARTING, TARGETS, plan
 from headrace.testing.crash_queries import DELAY_US, KINDS, NARROW_US
 
 SECOND = 1_000_000
@@ -30,6 +30,7 @@ def test_plans_spread_over_targets_moments_and_queries() -> None:
     for seed, round_ in enumerate(plans):
         assert TARGETS[seed % 3] in [kill.target for kill in round_.kills]
     assert {kill.batch for round_ in plans for kill in round_.kills} == set(range(STARTING, FILES))
+    assert {kill.phase for round_ in plans for kill in round_.kills} == set(PHASES)
     assert {kill.target for round_ in plans for kill in round_.kills} == {*TARGETS, "driver"}
     assert {(round_.kind, kill.target) for round_ in plans for kill in round_.kills} >= {
         (kind, target) for kind in KINDS for target in TARGETS

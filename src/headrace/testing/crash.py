@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from headrace.testing.crash_input import write_input
-from headrace.testing.crash_plan import STARTING, Kill, Plan, plan
+from headrace.testing.crash_plan import STARTING, Kill, Plan, Target, plan
 from headrace.testing.crash_processes import (
     end_all,
     eventually,
@@ -33,6 +33,7 @@ from headrace.testing.crash_verdict import problems
 
 ROUND_WITHIN_S, GONE_WITHIN_S = 600.0, 60.0
 _STARTS_MAX = 10
+_LOOK_EVERY_S = 0.3
 
 
 class RoundFailed(Exception):
@@ -79,24 +80,58 @@ class Supervisor:
         return True
 
     def strike(self, planned: Kill, rng: random.Random) -> None:
-        """Kill one process of the planned kind at the planned moment, or nobody when all is over."""
-        if not self.until(lambda: self._has_begun(planned.batch)):
+        """Kill one process of the planned kind at the planned moment, or nobody when all is over.
+
+        Victims are looked up while waiting: the moment itself is too short for that.
+        """
+        found = Victims(self.folder, planned.target)
+
+        def moment() -> bool:
+            found.refresh(0 if self.driver is None else self.driver.pid)
+            return has_come(self.folder, planned)
+
+        if not self.until(lambda: self.driver is not None) or not self.until(moment, every_s=0.002):
             return
         time.sleep(planned.delay_ms / 1000)
-        found: list[int] = []
-
-        def present() -> bool:
-            assert self.driver is not None
-            found[:] = victims(self.folder, planned.target, self.driver.pid)
-            return bool(found)
-
-        if self.until(present, every_s=0.1) and kill(rng.choice(sorted(found))):
+        if self.until(lambda: found.kill_one(rng), every_s=0.1):
             self.struck.append(str(planned))
 
-    def _has_begun(self, batch: int) -> bool:
-        if batch == STARTING:
-            return self.driver is not None
-        return (self.folder / "ck" / "offsets" / str(batch)).exists()
+
+@dataclass
+class Victims:
+    """Processes of one kind, as of a moment ago."""
+
+    folder: Path
+    target: Target
+    pids: list[int] = field(default_factory=list)
+    looked_s: float = float("-inf")
+    driver: int = 0
+
+    def refresh(self, driver: int) -> None:
+        self.driver = driver
+        if time.monotonic() - self.looked_s > _LOOK_EVERY_S:
+            self.pids = victims(self.folder, self.target, driver)
+            self.looked_s = time.monotonic()
+
+    def kill_one(self, rng: random.Random) -> bool:
+        """Kill one of those known, or look again when they are gone."""
+        if self.pids and kill(rng.choice(sorted(self.pids))):
+            return True
+        self.pids = victims(self.folder, self.target, self.driver)
+        return False
+
+
+def has_come(folder: Path, planned: Kill) -> bool:
+    """Whether the batch has come to the planned phase."""
+    if planned.batch == STARTING:
+        return True
+    if planned.phase == "begun":
+        return (folder / "ck" / "offsets" / str(planned.batch)).exists()
+    if planned.phase == "written":
+        return (folder / "out" / "_spark_metadata" / str(planned.batch)).exists()
+    kind = "segments" if planned.phase == "sealed" else "manifests"
+    files = (folder / "ck" / "headrace-state").glob(f"*/*/p*/{kind}/v{planned.batch:012d}-*")
+    return next(files, None) is not None
 
 
 def play(folder: Path, round_: Plan) -> list[str]:

@@ -13,20 +13,28 @@ Target = Literal["host", "worker", "jvm", "driver"]
 TARGETS: tuple[Target, ...] = ("host", "worker", "jvm")  # what a round's first kill takes turns over
 STARTING = -1  # the moment counts from the driver's start
 
+Phase = Literal["begun", "sealed", "published", "written"]
+PHASES: tuple[Phase, ...] = ("begun", "begun", "sealed", "published", "published", "written")
+
 _MORE: tuple[Target, ...] = ("host", "worker", "host", "worker", "host", "worker", "jvm", "driver")
-_START_MS, _BATCH_MS = 6_000, 900
+_DELAY_MS = {"start": 6_000, "begun": 900, "sealed": 20, "published": 60, "written": 40}
 
 
 @dataclass(frozen=True)
 class Kill:
-    """`target` dies `delay_ms` after `batch` began."""
+    """`target` dies `delay_ms` after `batch` came to `phase`.
+
+    A batch has *begun* when Spark has its offsets, is *sealed* and *published* when the first partition has
+    a segment and a manifest of it, and *written* when the sink has its rows.
+    """
 
     target: Target
     batch: int
+    phase: Phase
     delay_ms: int
 
     def __str__(self) -> str:
-        when = "start" if self.batch == STARTING else f"batch {self.batch}"
+        when = "start" if self.batch == STARTING else f"batch {self.batch} {self.phase}"
         return f"{self.target} at {when} + {self.delay_ms} ms"
 
 
@@ -49,9 +57,10 @@ def plan(seed: int) -> Plan:
     targets = [first, *rng.choices(_MORE, k=rng.choice((1, 1, 2)))]
     moments = sorted(rng.sample(range(STARTING, FILES), k=len(targets)))
     rng.shuffle(targets)
-    kills = [Kill(t, b, _delay_ms(rng, b)) for t, b in zip(targets, moments, strict=True)]
+    kills = [_kill(rng, target, batch) for target, batch in zip(targets, moments, strict=True)]
     return Plan(seed, KINDS[seed // len(TARGETS) % len(KINDS)], tuple(kills))
 
 
-def _delay_ms(rng: random.Random, batch: int) -> int:
-    return rng.randrange(_START_MS if batch == STARTING else _BATCH_MS)
+def _kill(rng: random.Random, target: Target, batch: int) -> Kill:
+    phase = rng.choice(PHASES)
+    return Kill(target, batch, phase, rng.randrange(_DELAY_MS["start" if batch == STARTING else phase]))
