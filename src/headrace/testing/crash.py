@@ -12,13 +12,14 @@ import random
 import shutil
 import subprocess
 import tempfile
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from headrace.testing.crash_input import write_input
-from headrace.testing.crash_plan import STARTING, Kill, Plan, Target, plan
+from headrace.testing.crash_plan import STARTING, Kill, Plan, plan
 from headrace.testing.crash_processes import (
     end_all,
     eventually,
@@ -33,7 +34,7 @@ from headrace.testing.crash_verdict import problems
 
 ROUND_WITHIN_S, GONE_WITHIN_S = 600.0, 60.0
 _STARTS_MAX = 10
-_LOOK_EVERY_S = 0.3
+_LOOK_EVERY_S = 0.1
 
 
 class RoundFailed(Exception):
@@ -80,45 +81,50 @@ class Supervisor:
         return True
 
     def strike(self, planned: Kill, rng: random.Random) -> None:
-        """Kill one process of the planned kind at the planned moment, or nobody when all is over.
-
-        Victims are looked up while waiting: the moment itself is too short for that.
-        """
-        found = Victims(self.folder, planned.target)
-
-        def moment() -> bool:
-            found.refresh(0 if self.driver is None else self.driver.pid)
-            return has_come(self.folder, planned)
-
-        if not self.until(lambda: self.driver is not None) or not self.until(moment, every_s=0.002):
+        """Kill the planned kind of process at the planned moment, or nobody when all is over."""
+        if not self.until(lambda: self.driver is not None):
             return
-        time.sleep(planned.delay_ms / 1000)
-        if self.until(lambda: found.kill_one(rng), every_s=0.1):
-            self.struck.append(str(planned))
+        with Victims(self, planned) as found:
+            if not self.until(lambda: has_come(self.folder, planned), every_s=0.002):
+                return
+            time.sleep(planned.delay_ms / 1000)
+            if self.until(lambda: found.kill(rng), every_s=0.05):
+                self.struck.append(str(planned))
 
 
-@dataclass
 class Victims:
-    """Processes of one kind, as of a moment ago."""
+    """The processes that a kill may take.
 
-    folder: Path
-    target: Target
-    pids: list[int] = field(default_factory=list)
-    looked_s: float = float("-inf")
-    driver: int = 0
+    Threads: one of its own looks for them all the time, because the planned moment is shorter than a look.
+    """
 
-    def refresh(self, driver: int) -> None:
-        self.driver = driver
-        if time.monotonic() - self.looked_s > _LOOK_EVERY_S:
-            self.pids = victims(self.folder, self.target, driver)
-            self.looked_s = time.monotonic()
+    def __init__(self, supervisor: Supervisor, planned: Kill) -> None:
+        self._supervisor = supervisor
+        self._planned = planned
+        self._pids: list[int] = []
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._look, name="crash-victims", daemon=True)
 
-    def kill_one(self, rng: random.Random) -> bool:
-        """Kill one of those known, or look again when they are gone."""
-        if self.pids and kill(rng.choice(sorted(self.pids))):
-            return True
-        self.pids = victims(self.folder, self.target, self.driver)
-        return False
+    def __enter__(self) -> Victims:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _look(self) -> None:
+        while not self._over.wait(_LOOK_EVERY_S):
+            driver = self._supervisor.driver
+            pid = 0 if driver is None else driver.pid
+            self._pids = victims(self._supervisor.folder, self._planned.target, pid)
+
+    def kill(self, rng: random.Random) -> bool:
+        """Kill one of them, or all workers at once: an idle one alone would disturb nobody."""
+        pids = sorted(self._pids)
+        if pids and not self._planned.all_at_once:
+            pids = [rng.choice(pids)]
+        return sum(map(kill, pids)) > 0
 
 
 def has_come(folder: Path, planned: Kill) -> bool:

@@ -32,10 +32,12 @@ class Kill:
     batch: int
     phase: Phase
     delay_ms: int
+    all_at_once: bool = False  # every process of the kind, not one of them
 
     def __str__(self) -> str:
+        who = f"every {self.target}" if self.all_at_once else self.target
         when = "start" if self.batch == STARTING else f"batch {self.batch} {self.phase}"
-        return f"{self.target} at {when} + {self.delay_ms} ms"
+        return f"{who} at {when} + {self.delay_ms} ms"
 
 
 @dataclass(frozen=True)
@@ -63,4 +65,5 @@ def plan(seed: int) -> Plan:
 
 def _kill(rng: random.Random, target: Target, batch: int) -> Kill:
     phase = rng.choice(PHASES)
-    return Kill(target, batch, phase, rng.randrange(_DELAY_MS["start" if batch == STARTING else phase]))
+    delay_ms = rng.randrange(_DELAY_MS["start" if batch == STARTING else phase])
+    return Kill(target, batch, phase, delay_ms, target == "worker" and rng.random() < 0.5)
