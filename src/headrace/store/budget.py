@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 
-TABLE_PART = 0.6
+TABLE_PART = 0.45
 SHARE_MIN = 1 << 20
 
 

@@ -11,6 +11,7 @@ import json
 import os
 import sys
 import traceback
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,14 @@ def session(folder: Path) -> Any:
     return spark
 
 
+def slow_down() -> None:
+    """Let the hosts pause between the steps of a transaction, so that kills fall between them."""
+    from headrace.spark import task
+
+    plain = task.task_of
+    task.task_of = lambda plan: plain(replace(plan, service="headrace.testing.slow_service:open_slow"))
+
+
 def process_all(spark: Any, folder: Path, kind: Any) -> None:
     """Run the query over all files that are not processed yet."""
     rows = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).parquet(str(folder / "in"))
@@ -69,6 +78,7 @@ def run(folder: Path) -> int:
 
     kind = json.loads((folder / "round.json").read_text())["kind"]
     spark = session(folder)
+    slow_down()
     for _ in range(STARTS_MAX):
         try:
             process_all(spark, folder, kind)

@@ -17,7 +17,7 @@ Phase = Literal["begun", "sealed", "published", "written"]
 PHASES: tuple[Phase, ...] = ("begun", "begun", "sealed", "published", "published", "written")
 
 _MORE: tuple[Target, ...] = ("host", "worker", "host", "worker", "host", "worker", "jvm", "driver")
-_DELAY_MS = {"start": 6_000, "begun": 900, "sealed": 20, "published": 60, "written": 40}
+_DELAY_MS = {"start": 6_000, "begun": 900, "sealed": 60, "published": 90, "written": 60}
 
 
 @dataclass(frozen=True)
