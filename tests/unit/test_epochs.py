@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.coordinator.epochs import base_of, begin_batch
-from headrace.coordinator.records import OperatorRecord, opened
+from headrace.coordinator.records import OperatorRecord, opened, record_name
 from headrace.errors import OperatorChanged, SettingError, StateCorrupt, StateMissing, StateUnsupported
 
 
@@ -31,7 +31,8 @@ def test_history_is_bounded() -> None:
     begun: list[int] = []
     for batch in range(1000):
         begun = begin_batch(begun, batch, history=7)
-    assert begun == list(range(993, 1000))
+    assert begun == [0, *range(994, 1000)]
+    assert base_of(begun, 500) == 0, "a step back beyond the history asks for a version that is gone"
 
 
 @given(st.lists(st.integers(0, 50), max_size=60))
@@ -79,6 +80,18 @@ def test_another_location_is_refused() -> None:
 
 
 def test_another_operator_is_refused() -> None:
-    with pytest.raises(OperatorChanged, match="counts differs"):
+    with pytest.raises(OperatorChanged, match="is not the one that wrote"):
         opened(RECORD, replace(SPEC, partitions=9), "/state", 2, new=False, path="x")
     assert opened(RECORD, SPEC, "/state", 2, new=False, path="x") == RECORD
+
+
+def test_what_may_change_is_taken_over() -> None:
+    """The watermark's delay shapes no state: a restart may change it."""
+    spec = replace(SPEC, delays_ms=(5_000,))
+    found = OperatorRecord("/state", spec, (0, 1))
+    slower = replace(spec, delays_ms=(60_000,))
+    assert opened(found, slower, "/state", 2, new=False, path="p").spec == slower
+
+
+def test_a_name_stays_inside_the_folder() -> None:
+    assert record_name("../../offsets/0") == "headrace-operators/%2E.%2F..%2Foffsets%2F0.json"

@@ -11,8 +11,10 @@ import json
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from headrace.checkpoint.operator_record import refuse_changes
 from headrace.coordinator.epochs import begin_batch
-from headrace.errors import OperatorChanged, SettingError, StateCorrupt, StateMissing, StateUnsupported
+from headrace.errors import SettingError, StateCorrupt, StateMissing, StateUnsupported
+from headrace.format.names import component
 from headrace.spec import OperatorSpec
 
 FORMAT = 1
@@ -66,7 +68,7 @@ class OperatorRecord:
 
 
 def record_name(operator: str) -> str:
-    return f"{FOLDER}/{operator}.json"
+    return f"{FOLDER}/{component(operator)}.json"
 
 
 def opened(
@@ -86,12 +88,5 @@ def opened(
             f"the state of {spec.name} lies in {found.location}, but the state location is {location}",
             hint=f"set spark.headrace.state.location to {found.location}, or start from a new checkpoint",
         )
-    if found.spec != spec:
-        from headrace.checkpoint.operator_record import differences
-
-        changes = differences(found.spec, spec)
-        raise OperatorChanged(
-            f"operator {spec.name} differs from the one that wrote its state: {'; '.join(changes)}",
-            hint="undo the change, or start from a new checkpoint directory; the state was not touched",
-        )
-    return found
+    refuse_changes(found.spec, spec)
+    return replace(found, spec=spec)  # what may change, such as the watermark's delay, has changed
