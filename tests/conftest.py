@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -31,6 +32,7 @@ def _own_temporary_files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[N
     folder = Path(tempfile.mkdtemp(prefix="hrt-"))
     os.environ["TMPDIR"], tempfile.tempdir = str(folder), None
     os.environ[MARK] = f"{os.getpid()}-{folder.name}"
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else workers take whatever python3 is
     yield
     tempfile.tempdir = None
     os.environ.pop("TMPDIR")

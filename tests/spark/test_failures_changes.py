@@ -64,7 +64,7 @@ def test_a_changed_operator_is_refused_by_name(
 ) -> None:
     before = copy.files()
     said = copy.refusal(change(copy))
-    assert "operator totals differs from the one that wrote its state" in said
+    assert "operator 'totals' is not the one that wrote its state" in said
     for part in [*named, "the state was not touched"]:
         assert part in said
     assert copy.files() == before
