@@ -42,6 +42,8 @@ def local_session(
         .config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={quiet.as_uri()}")
         .config("spark.local.dir", str(scratch / "spark"))
         .config("spark.sql.warehouse.dir", str(scratch / "warehouse"))
+        .config("spark.python.unix.domain.socket.enabled", "true")
+        .config("spark.python.unix.domain.socket.dir", str(scratch))
         .config("spark.sql.shuffle.partitions", str(cores))
         .config("spark.headrace.state.local", str(scratch / "local"))
     )
