@@ -33,6 +33,7 @@ def _own_temporary_files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[N
     os.environ["TMPDIR"], tempfile.tempdir = str(folder), None
     os.environ[MARK] = f"{os.getpid()}-{folder.name}"
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else workers take whatever python3 is
+    _let_hosts_import(Path(__file__).parent / "unit")
     yield
     tempfile.tempdir = None
     os.environ.pop("TMPDIR")
@@ -44,6 +45,11 @@ def _own_temporary_files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[N
     assert not hosts, f"state hosts left running: {hosts}"
     assert not left, f"files left in the temporary directory: {left}"
     assert _strays(Path.cwd()) <= before, "files were left in the working directory"
+
+
+def _let_hosts_import(folder: Path) -> None:
+    """Hosts inherit Spark's environment, and the first Spark of the process fixes it for all later ones."""
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])
 
 
 @pytest.fixture(scope="module", autouse=True)

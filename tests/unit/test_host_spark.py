@@ -30,9 +30,6 @@ DELAYED = OperatorSpec(**{**counting().__dict__, "name": "timed", "delays_ms": (
 @pytest.fixture(scope="module")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     base = tmp_path_factory.mktemp("spark")
-    os.environ["PYTHONPATH"] = os.pathsep.join(
-        [str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
-    )
     session = (
         SparkSession.builder.master("local[2]")
         .config("spark.ui.enabled", "false")
