@@ -40,11 +40,12 @@ def rmw(
 def crash(
     rounds: Annotated[int, typer.Option(help="How many times to kill something.")] = 200,
     seed: Annotated[int, typer.Option(help="The first round's seed; a failure names its own.")] = 1,
+    lanes: Annotated[int, typer.Option(help="How many rounds run side by side.")] = 2,
 ) -> None:
     """Kill the host, a worker or the driver at random moments and compare the results."""
     from headrace.testing.crash import run_rounds
 
-    raise typer.Exit(run_rounds(rounds, seed))
+    raise typer.Exit(run_rounds(rounds, seed, lanes))
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -174,10 +175,17 @@ def run_round(seed: int, say: Callable[[str], None] = print) -> bool:
     return False
 
 
-def run_rounds(rounds: int, seed: int) -> int:
-    """Play `rounds` rounds from `seed` on; the exit code of the command."""
-    passed = sum(
-        run_round(number, lambda line: print(line, flush=True)) for number in range(seed, seed + rounds)
-    )
+def _run_and_print(seed: int) -> bool:
+    """What a round has to say, all at once, because others run beside it."""
+    said: list[str] = []
+    passed = run_round(seed, said.append)
+    print("\n".join(said), flush=True)
+    return passed
+
+
+def run_rounds(rounds: int, seed: int, lanes: int = 1) -> int:
+    """Play `rounds` rounds from `seed` on, `lanes` at a time; the exit code of the command."""
+    with ThreadPoolExecutor(lanes) as pool:
+        passed = sum(pool.map(_run_and_print, range(seed, seed + rounds)))
     print(f"{passed} passed, {rounds - passed} failed", flush=True)
     return 0 if passed == rounds else 1
