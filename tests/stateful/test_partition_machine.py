@@ -6,6 +6,7 @@ exactly the committed state before it, and results equal a plain dict.
 
 from __future__ import annotations
 
+import itertools
 import shutil
 import tempfile
 from collections import defaultdict
@@ -215,6 +216,24 @@ PartitionMachine.TestCase.settings = settings(
     max_examples=60, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
 )
 TestPartition = PartitionMachine.TestCase
+
+
+def test_a_host_outlives_its_segment_numbers(tmp_path) -> None:
+    """Names have six digits for the sequence; a host that has written a million segments goes on."""
+    spec, service = spec_of(False, "changes"), PartitionService(64 << 20)
+    for number in range(2):
+        base = number - 1 if number else None
+        transaction = service.begin(Ticket("start", "q", spec, 0, number, base, number + 1, str(tmp_path), 3))
+        (partition,) = service._partitions.values()
+        object.__setattr__(partition.home, "sequence", itertools.count(999_999))
+        transaction.apply(batch_of(spec, [(1, 0, 1)]))
+        list(transaction.finish([]))
+        transaction.commit()
+        transaction = service.begin(Ticket("start", "q", spec, 0, number, base, number + 9, str(tmp_path), 3))
+        transaction.apply(batch_of(spec, [(1, 0, 1)]))
+        assert results_of(list(transaction.finish([])))[0][1] == number + 1
+        transaction.commit()
+    service.close()
 
 
 def test_forty_batches_are_compacted_and_collected(tmp_path) -> None:

@@ -21,6 +21,7 @@ from urllib.parse import quote
 RUNS = "runs"
 _COMPONENT_MAX = 200
 _VERSION, _RUN, _ATTEMPT, _SEQUENCE, _PARTITION = 12, 8, 12, 6, 4
+SEQUENCES = 10**_SEQUENCE  # how many segments one attempt can name
 _STEM = rf"v(\d{{{_VERSION}}})-r(\d{{{_RUN}}})-a(\d{{{_ATTEMPT}}})"
 _MANIFEST = re.compile(rf"{_STEM}\.manifest", re.ASCII)
 _SEGMENT = re.compile(rf"{_STEM}-s(\d{{{_SEQUENCE}}})\.segment", re.ASCII)

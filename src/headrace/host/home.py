@@ -11,7 +11,7 @@ from headrace.blob.base import Blobs
 from headrace.checkpoint.publish import ManifestPublisher
 from headrace.errors import StateMissing
 from headrace.format.manifest import Manifest, SegmentEntry
-from headrace.format.names import segment_name
+from headrace.format.names import SEQUENCES, segment_name
 from headrace.host.contract import Ticket
 from headrace.ids import new_write_id, spec_digest
 from headrace.store.layout import RowLayout
@@ -39,8 +39,11 @@ class PartitionHome:
         return path
 
     def new_segment(self, ticket: Ticket, run: int) -> str:
-        """A name that no other attempt has or will have."""
-        return segment_name(ticket.batch, run, ticket.attempt, next(self.sequence))
+        """A name that no other attempt has or will have.
+
+        The sequence goes round: it tells apart the few segments of one attempt, and a host lives long.
+        """
+        return segment_name(ticket.batch, run, ticket.attempt, next(self.sequence) % SEQUENCES)
 
     def sealer(self, ticket: Ticket, run: int) -> Callable[[list[tuple[int, list[Run]]]], Segment]:
         """What writes the sections of this ticket's epoch as a new segment."""
