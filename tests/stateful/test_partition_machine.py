@@ -232,7 +232,8 @@ def test_a_host_outlives_its_segment_numbers(tmp_path) -> None:
         assert results_of(list(transaction.finish([])))[0][1] == number + 1
         transaction.commit()
     service.close()
-    assert sorted(path.name[-14:-8] for path in tmp_path.glob("**/*.segment")) == ["000000", "000001", "999999"]
+    written = sorted(path.name[-14:-8] for path in tmp_path.glob("**/*.segment"))
+    assert written == ["000000", "000001", "999999"]
 
 
 def test_forty_batches_are_compacted_and_collected(tmp_path) -> None:
