@@ -26,7 +26,7 @@ def session(folder: Path) -> Any:
     """A Spark of two cores that tries a task four times and keeps every file under `folder`."""
     from pyspark.sql import SparkSession
 
-    java = f"-XX:-UsePerfData -XX:TieredStopAtLevel=1 -Djava.io.tmpdir={folder / 'tmp'}"
+    java = f"-XX:-UsePerfData -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Djava.io.tmpdir={folder / 'tmp'}"
     settings = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
@@ -37,6 +37,9 @@ def session(folder: Path) -> Any:
         "spark.local.dir": str(folder / "spark"),
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.sql.shuffle.partitions": "2",
+        # A driver lives for seconds: compiling plans would cost more than it saves.
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
         "spark.sql.session.timeZone": "UTC",
         # One log file per batch says which rows a batch has added.
         "spark.sql.streaming.fileSink.log.compactInterval": "1000",
