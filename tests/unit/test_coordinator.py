@@ -106,9 +106,11 @@ def summary(partition: int, batch: int = 0, **more: Any) -> Summary:
     return Summary(**{**zeros, "partition": partition, "version": batch, "watermark_ms": None, **more})
 
 
-def commit(coordinator: Coordinator, batch: int, *partitions: int, operator: str = "counts") -> None:
+def commit(
+    coordinator: Coordinator, batch: int, *partitions: int, operator: str = "counts", run: str = "run"
+) -> None:
     for partition in partitions:
-        said = {"query": "q", "operator": operator, "batch": batch}
+        said = {"query": "q", "run": run, "operator": operator, "batch": batch}
         coordinator.act("committed", {**said, "summary": summary(partition, batch).__dict__})
 
 
@@ -194,7 +196,7 @@ def test_a_late_first_batch_of_a_fresh_query_is_not_loss(coordinator: Coordinato
 
 def test_event_times_are_asked_once(coordinator: Coordinator, view: View) -> None:
     coordinator.begin(BEGIN)
-    ask = {"query": "q", "operator": "counts", "batch": 0, "nodes": ["n"]}
+    ask = {"query": "q", "run": "run", "operator": "counts", "batch": 0, "nodes": ["n"]}
     assert coordinator.act("frontier", ask) == {"seen_ms": [0]}
     assert coordinator.act("frontier", ask) == {"seen_ms": [0]}
     assert view.asked == 1
@@ -202,6 +204,22 @@ def test_event_times_are_asked_once(coordinator: Coordinator, view: View) -> Non
         coordinator.act("frontier", {**ask, "batch": 1})
     with pytest.raises(HeadraceError, match="no such action"):
         coordinator.act("exec", {})
+
+
+def test_a_task_of_an_earlier_run_changes_nothing(coordinator: Coordinator, view: View) -> None:
+    """It would fix the batch's event times before Spark has seen them all, and pass for progress."""
+    coordinator.begin(BEGIN)
+    view.run = "next"
+    coordinator.begin(replace(BEGIN, run="next", stage=2, attempt=1))
+    ask = {"query": "q", "run": "run", "operator": "counts", "batch": 0, "nodes": ["n"]}
+    with pytest.raises(Fenced, match="run run"):
+        coordinator.act("frontier", ask)
+    assert view.asked == 0
+    with pytest.raises(Fenced, match="run run"):
+        commit(coordinator, 0, 0)
+    assert coordinator.progress("q", "counts") == []
+    commit(coordinator, 0, 0, run="next")
+    assert [batch.partitions for batch in coordinator.progress("q", "counts")] == [1]
 
 
 def heard(coordinator: Coordinator, machine: str) -> dict[str, Any]:

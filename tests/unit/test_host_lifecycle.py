@@ -23,7 +23,7 @@ from headrace.errors import HostUnavailable
 from headrace.host.client import Connections, HostClient
 from headrace.host.contract import Ticket
 from headrace.host.lifecycle import HostAddress, ensure_host, environment, find_host
-from headrace.host.locks import remove_socket, socket_path
+from headrace.host.locks import lock_within, remove_socket, socket_path
 from headrace.host.settings import HostPaths, HostSettings
 from headrace.host.wire import call, connect
 
@@ -248,6 +248,35 @@ def test_a_deep_folder_gets_a_short_socket(tmp_path: Path) -> None:
     remove_socket(path)
     assert not path.parent.exists()
     assert socket_path(Path("/x"), "h.sock") == Path("/x/h.sock")
+
+
+def belongs_to_another(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if os.getuid() == 0:
+        os.chown(path, 12345, -1)
+    else:
+        other = os.getuid() + 1
+        monkeypatch.setattr(os, "getuid", lambda: other)
+
+
+@pytest.mark.parametrize("whose", ["the folder", "its parent"])
+def test_an_address_from_another_user_is_not_believed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whose: str
+) -> None:
+    """In a directory where anyone may write, another user can be first; he must not get the secret."""
+    anyones = tmp_path / "tmp"
+    anyones.mkdir()
+    anyones.chmod(0o1777)
+    paths = HostPaths.of(settings_for("grpc+tcp://127.0.0.1:1", anyones / "headrace-me"))
+    paths.make()
+    paths.ready.write_text(json.dumps({"address": "grpc+unix:///theirs", "tcp": None, "pid": 1}))
+    alive = lock_within(paths.alive, 1)
+    assert alive is not None
+    made = settings_for("grpc+tcp://127.0.0.1:1", anyones / "headrace-me")
+    assert find_host(made) is not None
+    belongs_to_another(paths.folder if whose == "the folder" else paths.folder.parent, monkeypatch)
+    with pytest.raises(PermissionError, match=r"another user; set spark\.headrace\.state\.local"):
+        ensure_host(made)
+    os.close(alive)
 
 
 def test_settings_cross_as_json(settings: HostSettings) -> None:

@@ -52,10 +52,10 @@ class Coordinator:
             return self.begin(BeginRequest.of(said))
         if action == "frontier":
             operator = self._known(said["query"], said["operator"])
-            return {"seen_ms": operator.frontier(said["query"], said["batch"], said["nodes"])}
+            return {"seen_ms": operator.frontier(said["query"], said["run"], said["batch"], said["nodes"])}
         if action == "committed":
             operator = self._known(said["query"], said["operator"])
-            operator.committed(said["batch"], Summary(**said["summary"]))
+            operator.committed(said["run"], said["batch"], Summary(**said["summary"]))
             return {}
         if action == "heartbeat":
             return self.heartbeat(

@@ -146,20 +146,30 @@ class TrackedOperator:
                 "or limit it; correct it and start from a new checkpoint",
             )
 
-    def frontier(self, query: str, batch: int, nodes: list[str]) -> list[int | None]:
-        """The batch's event times; Spark is asked once per batch."""
+    def frontier(self, query: str, run: str, batch: int, nodes: list[str]) -> list[int | None]:
+        """The batch's event times; Spark is asked once per batch.
+
+        A task of an earlier run may still be at the same batch. It must not ask: Spark has not yet seen
+        all rows of the new run's batch, and the answer is kept for everyone.
+        """
         with self._lock:
+            self._refuse_earlier(run)
             if batch != self._batch:
                 raise Fenced(f"batch {batch} is over")
             if self._seen is None or self._seen[0] != batch:
                 self._seen = (batch, self._view.seen_ms(query, batch, nodes))
             return self._seen[1]
 
-    def committed(self, batch: int, summary: Summary) -> None:
+    def committed(self, run: str, batch: int, summary: Summary) -> None:
         with self._lock:
+            self._refuse_earlier(run)
             self._summaries.setdefault(batch, {})[summary.partition] = summary
             while len(self._summaries) > _PROGRESS_KEPT:
                 self._summaries.popitem(last=False)
+
+    def _refuse_earlier(self, run: str) -> None:
+        if run != self._run:
+            raise Fenced(f"run {run} is over", hint="nothing to do: a newer start of the query goes on")
 
     def progress(self) -> list[BatchProgress]:
         """The last batches of the current run, oldest first."""

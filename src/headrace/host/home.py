@@ -53,7 +53,7 @@ class PartitionHome:
             name = self.new_segment(ticket, run)
             staged = self.blobs.staging(f"{self.prefix}/{name}")
             write_segment(staged, layout.width, sections, layout.variable_words, sync=False)
-            self.publisher.place_segment(name, staged)
+            self._place(name, staged)
             return Segment.open(self.path_of(name), layout.width, layout.variable_key_words)
 
         return seal
@@ -65,8 +65,17 @@ class PartitionHome:
     def adopt(self, segment: Segment, ticket: Ticket, run: int) -> None:
         """Give a staged segment a name of the version being committed."""
         name = self.new_segment(ticket, run)
-        self.publisher.place_segment(name, Path(segment.path))
+        self._place(name, Path(segment.path))
         segment.path = str(self.path_of(name))
+
+    def _place(self, name: str, staged: Path) -> None:
+        try:
+            self.publisher.place_segment(name, staged)
+        except BaseException:
+            # The next attempt writes anew, and while this process lives nobody sweeps its files: on a full
+            # disk every failure would make the next more likely.
+            staged.unlink(missing_ok=True)
+            raise
 
     def open_segments(self, manifest: Manifest, layout: RowLayout) -> list[Segment]:
         return [

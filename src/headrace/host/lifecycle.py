@@ -48,6 +48,7 @@ def find_host(settings: HostSettings) -> HostAddress | None:
     """The machine's host if one is alive and ready."""
     paths = HostPaths.of(settings)
     try:
+        paths.refuse_strangers()
         if is_held(paths.alive):
             return HostAddress(**json.loads(paths.ready.read_text()))
     except (FileNotFoundError, ValueError):

@@ -3,20 +3,23 @@
 Invariants: at most one transaction is current; a newer attempt takes the partition by making the older one
 stale, and gets a store of its own, so the two never share memory. `store` is at `manifest`'s version and
 clean whenever no transaction is current; anything else is dropped and read again from storage.
+A partition counts in the memory budget from its first `begin` until `rest`.
 Threads: `begin` and `publish` from any thread, under the partition's mutex; sealing runs outside it.
 """
 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 
 from headrace.checkpoint.operator_record import ensure_operator
-from headrace.checkpoint.restore import restore
+from headrace.checkpoint.restore import newest_manifest, restore
 from headrace.errors import Fenced
 from headrace.format.manifest import Manifest
+from headrace.format.names import manifests_of
 from headrace.host.contract import Ticket
 from headrace.host.home import PartitionHome
 from headrace.host.transaction import PartitionTransaction
@@ -51,7 +54,8 @@ class Partition:
         self._store: RmwStore | None = None
         self._claim = Claim(0, -1)
         self._current: PartitionTransaction | None = None
-        budget.join()
+        self._joined = False
+        self._used_s = time.monotonic()
 
     def begin(self, ticket: Ticket, run: int) -> PartitionTransaction:
         """A transaction for the ticket's attempt; the one before it, if any, becomes stale."""
@@ -66,6 +70,7 @@ class Partition:
             if self._current is not None:
                 self._current.stale = True
                 self._forget()
+            self._join()
             store = self._store_at(ticket, run)
             self._claim = claim
             self._current = PartitionTransaction(self, ticket, store, self.manifest, run)
@@ -75,11 +80,31 @@ class Partition:
         """The transaction is over; an uncommitted one takes its store with it. Caller holds the mutex."""
         if self._current is not transaction:
             return
-        self._current = None
+        self._current, self._used_s = None, time.monotonic()
         if committed is None:
             self._forget()
         else:
             self.manifest = committed
+
+    # ── memory ───────────────────────────────────────────────────────────────────────────────
+
+    def rest(self, idle_s: float) -> None:
+        """Give memory and share back when nobody came for `idle_s`; the next `begin` reads from storage."""
+        if not self.mutex.acquire(blocking=False):
+            return  # somebody is at it right now
+        try:
+            if self._joined and self._current is None and time.monotonic() - self._used_s >= idle_s:
+                self._forget()
+                self._joined = False
+                self._budget.leave()
+        finally:
+            self.mutex.release()
+
+    def _join(self) -> None:
+        self._used_s = time.monotonic()
+        if not self._joined:
+            self._joined = True
+            self._budget.join()
 
     # ── compaction ───────────────────────────────────────────────────────────────────────────
 
@@ -104,6 +129,8 @@ class Partition:
     def offer(self, compacted: Compacted) -> None:
         """A compaction has finished; the next commit takes it in."""
         with self.mutex:
+            if self._compacted is not None:
+                self._compacted.discard()
             self._compacted = compacted
 
     def upkeep(self, ticket: Ticket) -> None:
@@ -116,14 +143,30 @@ class Partition:
 
     def _store_at(self, ticket: Ticket, run: int) -> RmwStore:
         """The store at the ticket's base version: the one in memory if it is there, else from storage."""
-        if self._store is not None and self.manifest is not None and self.manifest.version == ticket.base:
-            self._store.seal = self.home.sealer(ticket, run)
-            return self._store
+        held = self._held_at(ticket)
+        if held is not None:
+            held.seal = self.home.sealer(ticket, run)
+            return held
         self._forget()
         self.manifest = restore(self.home.blobs, self.home.prefix, ticket.base)
         ensure_operator(self.home.blobs, ticket.query, ticket.operator, create=ticket.base is None)
         self._store = self._load(ticket, run)
         return self._store
+
+    def _held_at(self, ticket: Ticket) -> RmwStore | None:
+        """The store in memory, when it is the base's truth and reads rows as the ticket's operator does.
+
+        The number alone does not say it: while another host had the partition, a newer run or attempt may
+        have written the same version again. A version that is gone is left to `publish` to tell.
+        """
+        store, manifest = self._store, self.manifest
+        if store is None or manifest is None or manifest.version != ticket.base:
+            return None
+        if store.spec != ticket.operator:
+            return None
+        prefix = self.home.prefix
+        truth = newest_manifest(self.home.blobs.list(manifests_of(prefix, manifest.version)))
+        return store if truth in (None, f"{prefix}/{manifest.name}") else None
 
     def _load(self, ticket: Ticket, run: int) -> RmwStore:
         manifest, layout = self.manifest, RowLayout(ticket.operator)

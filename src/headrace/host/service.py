@@ -23,6 +23,7 @@ from headrace.host.upkeep import Upkeep
 from headrace.store.budget import MemoryBudget
 
 SEALERS = 4  # segments written at a time
+IDLE_S = 60.0  # a partition that nobody used for this long makes room for a new one
 
 
 class PartitionService:
@@ -52,11 +53,17 @@ class PartitionService:
     def _partition(self, ticket: Ticket, blobs: FileBlobs) -> Partition:
         key = (ticket.location, ticket.query, ticket.operator.name, ticket.partition)
         if key not in self._partitions:
+            self._rest(IDLE_S)
             prefix = partition_prefix(ticket.query, ticket.operator.name, ticket.partition)
             publisher = ManifestPublisher(blobs, prefix, SystemClock())
             home = PartitionHome(blobs, prefix, publisher, itertools.count())
             self._partitions[key] = Partition(home, self._budget, self._upkeep, self._sealers)
         return self._partitions[key]
+
+    def _rest(self, idle_s: float) -> None:
+        """Queries end without a word: what they left in memory must not make the others' share small."""
+        for partition in self._partitions.values():
+            partition.rest(idle_s)
 
     def status(self) -> dict[str, Any]:
         with self._mutex:
@@ -72,6 +79,8 @@ class PartitionService:
     def close(self) -> None:
         self._upkeep.close()
         self._sealers.shutdown(wait=True)
+        with self._mutex:
+            self._rest(0.0)  # compactions that no commit took in are removed
 
 
 def open_service(memory_bytes: int) -> PartitionService:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import stat
 import zlib
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -80,6 +81,23 @@ class HostPaths:
         """Create the folder, closed to other users."""
         self.folder.parent.mkdir(parents=True, exist_ok=True)
         self.folder.mkdir(mode=0o700, exist_ok=True)
-        if self.folder.stat().st_uid != os.getuid():
-            raise PermissionError(f"{self.folder} belongs to another user")
+        self.refuse_strangers()
         self.folder.chmod(0o700)
+
+    def refuse_strangers(self) -> None:
+        """Raise when another user made the folder, or its parent where anyone may make one.
+
+        Whoever owns them can put an address there, and a task shows the secret to that address.
+        """
+        local = self.folder.parent
+        anyone_makes_it = bool(local.parent.stat().st_mode & stat.S_IWOTH)
+        if self.folder.lstat().st_uid != os.getuid():
+            raise _stranger(self.folder)
+        if anyone_makes_it and local.lstat().st_uid not in (0, os.getuid()):
+            raise _stranger(local)
+
+
+def _stranger(path: Path) -> PermissionError:
+    return PermissionError(
+        f"{path} belongs to another user; set spark.headrace.state.local to a directory of your own"
+    )

@@ -184,8 +184,7 @@ class Evaluation:
         client = HostClient(lambda again: self._locate(owner, again), plan.secret, self._connections)
         yield from client.exchange(ticket, rows, self._frontier)
         assert client.summary is not None
-        said = {"query": place.query, "operator": plan.spec.name, "batch": place.batch}
-        self._ask("committed", {**said, "summary": asdict(client.summary)})
+        self._ask("committed", {**self._told(), "summary": asdict(client.summary)})
 
     def _locate(self, owner: dict[str, Any], again: bool) -> str:
         """The address of the partition's host; `again` when the one given before did not answer."""
@@ -227,13 +226,22 @@ class Evaluation:
 
     def _frontier(self) -> list[int | None]:
         """The batch's event times. Asked after the input is drained, when Spark has seen all of them."""
-        plan, place = self._plan, self._place
+        plan = self._plan
         if not plan.nodes:
             return []
         if self._seen is None:
-            said = {"query": place.query, "operator": plan.spec.name, "batch": place.batch}
-            self._seen = self._ask("frontier", {**said, "nodes": list(plan.nodes)})["seen_ms"]
+            self._seen = self._ask("frontier", {**self._told(), "nodes": list(plan.nodes)})["seen_ms"]
         return self._seen
+
+    def _told(self) -> dict[str, Any]:
+        """Who asks: a task of a run that is over gets no answer."""
+        place = self._place
+        return {
+            "query": place.query,
+            "run": place.run,
+            "operator": self._plan.spec.name,
+            "batch": place.batch,
+        }
 
     def _ask(self, action: str, request: dict[str, Any]) -> dict[str, Any]:
         plan = self._plan

@@ -106,7 +106,8 @@ class RmwStore:
 
     @property
     def memory_bytes(self) -> int:
-        tables = sum(state.table.nbytes for state in self._slices.values())
+        # A copy: the host's status reads this while a transaction adds slices.
+        tables = sum(state.table.nbytes for state in list(self._slices.values()))
         return tables + sum(segment.memory_bytes for segment in (*self.segments, *self.spilled))
 
     @property

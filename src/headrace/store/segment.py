@@ -3,7 +3,8 @@
 Invariants: every byte that an answer depends on was verified first; wrong bytes raise `StateCorrupt` with
 the file's name. Resident is the index of each section in use (`memory_bytes`); rows are never mapped.
 Threads: all reads from any thread at the same time; `close` waits for none of them, the file stays open
-until the last read ends.
+until the last read ends. A segment that nobody holds any more closes itself: a store drops segments that a
+compaction still reads, so no one of the two could say when.
 """
 
 from __future__ import annotations
@@ -62,6 +63,10 @@ class _File:
             if self._users == 0:
                 os.close(self._fd)
 
+    def __del__(self) -> None:
+        if self._users:  # never closed, and no read can be under way: a reader holds this object
+            os.close(self._fd)
+
 
 class Segment:
     """An open segment."""
@@ -74,13 +79,13 @@ class Segment:
         self.width = width
         self.checksum = footer.checksum
         self.sections: Mapping[int, SectionEntry] = {entry.slice: entry for entry in footer.sections}
-        self._file = _File(fd, path)
         self._variable: I64 = np.array(footer.variable_words, np.int64)
         self._variable_key: Mask = np.zeros(width, np.bool_)
         self._variable_key[list(keys)] = True
         self._indexes: dict[int, BlockIndex] = {}
         self._lock = threading.Lock()
         self._closed = False
+        self._file = _File(fd, path)  # last: from here on the descriptor is its own
 
     @classmethod
     def open(

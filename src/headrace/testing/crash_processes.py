@@ -101,5 +101,5 @@ def eventually(holds: Callable[[], bool], within_s: float) -> bool:
     while not holds():
         if time.monotonic() >= deadline:
             return False
-        time.sleep(0.05)
+        time.sleep(0.25)
     return True
