@@ -1,0 +1,204 @@
+"""Protects what a host keeps of its partitions between batches.
+
+Memory is used only when it is the truth and reads rows as the ticket does. What is replaced, dropped or
+left over (descriptors, staged files, shares of the memory budget) is given back while the host lives on.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pyarrow as pa
+import pytest
+
+from headrace.blob.files import FileBlobs
+from headrace.blob.retry import Retry
+from headrace.checkpoint.publish import ManifestPublisher
+from headrace.clock import SystemClock
+from headrace.errors import TryAgain
+from headrace.host import service as service_module
+from headrace.host.contract import Ticket
+from headrace.host.home import PartitionHome
+from headrace.host.partition import Partition
+from headrace.host.service import PartitionService
+from headrace.host.upkeep import Compacted
+from headrace.spec import Accumulator, Field, OperatorSpec, Window, input_schema
+from headrace.store.segment import Segment
+
+SUMS = OperatorSpec(
+    name="sums",
+    keys=(Field("k0", "int64", "key"),),
+    inputs=(Field("v0", "int64", "amount"), Field("v1", "int64", "other")),
+    accumulators=(Accumulator("sum", "v0", "int64"), Accumulator("max", "v1", "int64")),
+    window=None,
+    emit="changes",
+    timed=False,
+    delays_ms=(),
+    partitions=1,
+)
+Numbers = dict[int, tuple[int, int]]  # key: amount, other
+
+
+def ticket(folder: Path, batch: int, attempt: int, **more: object) -> Ticket:
+    base = batch - 1 if batch else None
+    return replace(Ticket("start", "q", SUMS, 0, batch, base, attempt, str(folder), 3), **more)
+
+
+def rows(spec: OperatorSpec, numbers: Numbers) -> pa.RecordBatch:
+    labels = {field.label: field.name for field in (*spec.keys, *spec.inputs)}
+    given = {
+        "__hash": [key << 40 for key in numbers],
+        labels["key"]: list(numbers),
+        labels["amount"]: [amount for amount, _ in numbers.values()],
+        labels["other"]: [other for _, other in numbers.values()],
+    }
+    schema = input_schema(spec)
+    return pa.RecordBatch.from_arrays(
+        [pa.array(given[name], pa.int64()) for name in schema.names], schema=schema
+    )
+
+
+def run(service: PartitionService, asked: Ticket, numbers: Numbers, *, commit: bool = True) -> Numbers:
+    """One transaction; what it gave for each key."""
+    transaction = service.begin(asked)
+    transaction.apply(rows(asked.operator, numbers))
+    batches = list(transaction.finish([]))
+    if commit:
+        transaction.commit()
+    else:
+        transaction.abort()
+    return {row["k0"]: (row["a0"], row["a1"]) for batch in batches for row in batch.to_pylist()}
+
+
+def only(service: PartitionService) -> Partition:
+    (partition,) = service._partitions.values()
+    return partition
+
+
+def test_memory_that_another_host_overtook_is_not_used(tmp_path: Path) -> None:
+    """The partition went to another host and came back; in between a new start replayed the version."""
+    here, there = PartitionService(64 << 20), PartitionService(64 << 20)
+    run(here, ticket(tmp_path, 0, 1), {7: (1, 0)})
+    assert run(there, ticket(tmp_path, 0, 1, start="next"), {7: (100, 0)}) == {7: (100, 0)}
+    assert run(here, ticket(tmp_path, 1, 2, start="next"), {7: (5, 0)}) == {7: (105, 0)}
+    here.close()
+    there.close()
+
+
+def test_memory_of_an_operator_with_other_wire_names_is_not_used(tmp_path: Path) -> None:
+    """The same operator as its record sees it; only the columns on the wire are in another order."""
+    service = PartitionService(64 << 20)
+    run(service, ticket(tmp_path, 0, 1), {7: (1, 50)})
+    swapped = replace(
+        SUMS,
+        inputs=(Field("v0", "int64", "other"), Field("v1", "int64", "amount")),
+        accumulators=(Accumulator("sum", "v1", "int64"), Accumulator("max", "v0", "int64")),
+    )
+    again = ticket(tmp_path, 1, 2, start="next", operator=swapped)
+    assert run(service, again, {7: (2, 60)}) == {7: (3, 60)}
+    service.close()
+
+
+def descriptors(folder: Path) -> int:
+    held = [os.readlink(f"/proc/self/fd/{number}") for number in _open_now()]
+    return sum(path.startswith(str(folder)) for path in held)
+
+
+def _open_now() -> list[str]:
+    return [number for number in os.listdir("/proc/self/fd") if os.path.exists(f"/proc/self/fd/{number}")]
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="needs /proc")
+def test_dropped_stores_close_their_segments(tmp_path: Path) -> None:
+    service = PartitionService(64 << 20)
+    run(service, ticket(tmp_path, 0, 1), {7: (1, 0)})
+    for attempt in range(2, 12):
+        run(service, ticket(tmp_path, 1, attempt), {7: (1, 0)}, commit=False)
+    assert descriptors(tmp_path) == 0, "an aborted transaction leaves no store"
+    run(service, ticket(tmp_path, 1, 12), {7: (1, 0)})
+    assert descriptors(tmp_path) == 2, "one for each segment of the version"
+    service.close()
+    assert descriptors(tmp_path) == 0
+
+
+def test_a_segment_that_cannot_be_placed_leaves_nothing(tmp_path: Path) -> None:
+    class Full(FileBlobs):
+        def put_file(self, name: str, path: Path) -> None:
+            raise TryAgain("no space")
+
+    blobs = Full(tmp_path)
+    publisher = ManifestPublisher(blobs, "p", SystemClock(), Retry(tries=1))
+    home = PartitionHome(blobs, "p", publisher, itertools.count())
+    with pytest.raises(TryAgain, match="no space"):
+        home.sealer(ticket(tmp_path, 0, 1), 1)([])
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+def offered(partition: Partition, inputs: tuple[Segment, ...]) -> Path:
+    """A compaction that has finished, as `Upkeep` offers it."""
+    staged = partition.home.stage()
+    shutil.copy(inputs[0].path, staged)
+    partition.offer(Compacted(inputs, Segment.open(staged, inputs[0].width, ())))
+    return staged
+
+
+def test_compactions_that_no_commit_takes_are_removed(tmp_path: Path) -> None:
+    service = PartitionService(64 << 20)
+    run(service, ticket(tmp_path, 0, 1), {7: (1, 0)})
+    partition = only(service)
+    assert partition._store is not None
+    first, second = (offered(partition, tuple(partition._store.segments)) for _ in range(2))
+    assert (first.exists(), second.exists()) == (False, True)
+    service.close()
+    assert not second.exists()
+
+
+def test_idle_partitions_make_room_for_new_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    service = PartitionService(64 << 20)
+    whole = service._budget.share_bytes
+    run(service, ticket(tmp_path, 0, 1), {7: (1, 0)})
+    run(service, ticket(tmp_path, 0, 2, query="young"), {7: (1, 0)})
+    assert service._budget.share_bytes == whole // 2, "nobody has been idle for long"
+    monkeypatch.setattr(service_module, "IDLE_S", 0.0)
+    run(service, ticket(tmp_path, 0, 3, query="new"), {7: (1, 0)})
+    assert service._budget.share_bytes == whole
+    assert [told["memory_bytes"] > 0 for told in service.status()["partitions"]] == [False, False, True]
+    assert run(service, ticket(tmp_path, 1, 4), {7: (2, 0)}) == {7: (3, 0)}, "and come back as they were"
+    assert service._budget.share_bytes == whole // 2
+    service.close()
+
+
+def test_a_partition_at_work_does_not_rest(tmp_path: Path) -> None:
+    service = PartitionService(64 << 20)
+    transaction = service.begin(ticket(tmp_path, 0, 1))
+    transaction.apply(rows(SUMS, {7: (1, 0)}))
+    only(service).rest(0.0)
+    assert [batch.to_pylist() for batch in transaction.finish([])] == [[{"k0": 7, "a0": 1, "a1": 0}]]
+    transaction.commit()
+    assert run(service, ticket(tmp_path, 1, 2), {7: (1, 0)}) == {7: (2, 0)}
+    service.close()
+
+
+def test_status_reads_beside_a_transaction_that_adds_slices(tmp_path: Path) -> None:
+    service = PartitionService(64 << 20)
+    windowed = replace(SUMS, window=Window(10), timed=True)
+    service.begin(ticket(tmp_path, 0, 1, operator=windowed))
+    store = only(service)._store
+    assert store is not None
+
+    class Busy:
+        """A table that is read at the very moment at which another slice appears."""
+
+        @property
+        def nbytes(self) -> int:
+            store._slice(len(store._slices) * 10)
+            return 1
+
+    store._slices[0] = SimpleNamespace(table=Busy(), complete=True, keys=0)  # type: ignore[assignment]
+    assert service.status()["partitions"][0]["memory_bytes"] >= 1
+    service.close()
