@@ -1,8 +1,8 @@
-"""The driver of a crash round: `python -m headrace.testing.crash_driver <folder>`, a process to be killed.
+"""The driver of a lane of crash rounds: `python -m headrace.testing.crash_driver <folder>`, to be killed.
 
-It runs the round's query to the end of its input. A query that fails is started again in the same
-session, as a user's supervisor would do; when Spark itself is gone the process ends, and whoever started
-it starts it again. Exit code 0 says that everything was processed.
+It runs the query of one round after another to the end of its input. A query that fails is started again
+in the same session, as a user's supervisor would do; when Spark itself is gone the process ends, and
+whoever started it starts it again.
 """
 
 from __future__ import annotations
@@ -10,12 +10,15 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 import traceback
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from headrace.testing.crash_input import SCHEMA
+from headrace.testing.crash_lane import CURRENT, DONE, OVER
 from headrace.testing.crash_queries import build
 
 STARTS_MAX = 6
@@ -76,21 +79,40 @@ def process_all(spark: Any, folder: Path, kind: Any) -> None:
     query.awaitTermination()
 
 
-def run(folder: Path) -> int:
+def rounds(lane: Path) -> Iterator[Path]:
+    """The folders of the rounds that the lane wants processed, until it is over."""
+    while not (lane / OVER).exists():
+        current = lane / CURRENT
+        folder = lane / current.read_text() if current.exists() else None
+        if folder is None or (folder / DONE).exists():
+            time.sleep(0.02)
+        else:
+            yield folder
+
+
+def run(lane: Path) -> int:
+    spark = session(lane)
+    slow_down()
+    for folder in rounds(lane):
+        if not finish_round(spark, folder):
+            return 2
+        (folder / DONE).touch()
+    spark.stop()
+    return 0
+
+
+def finish_round(spark: Any, folder: Path) -> bool:
+    """Process the round's input, starting a failed query again; whether it came to the end."""
     from pyspark.errors import StreamingQueryException
 
     kind = json.loads((folder / "round.json").read_text())["kind"]
-    spark = session(folder)
-    slow_down()
     for _ in range(STARTS_MAX):
         try:
             process_all(spark, folder, kind)
+            return True
         except StreamingQueryException:
             traceback.print_exc()
-            continue
-        spark.stop()
-        return 0
-    return 2
+    return False
 
 
 def main(folder: Path) -> None:

@@ -19,7 +19,8 @@ from headrace.testing.crash_plan import Plan
 from headrace.testing.state_reader import StateAt, read_state
 
 _SHOWN = 3
-_KNOWN = ("in", "out", "ck", "local", "spark", "tmp", "work", "warehouse", "round.json", "driver.log")
+_KNOWN = ("in", "out", "ck", "round.json", "done")
+_KNOWN_IN_LANE = ("local", "spark", "tmp", "work", "warehouse", "driver.log", "round", "over")
 
 
 def problems(folder: Path, plan: Plan) -> list[str]:
@@ -96,8 +97,14 @@ def _difference(what: str, got: Output, wanted: Output) -> list[str]:
 
 
 def _stray_problems(folder: Path) -> list[str]:
-    """Files where none belong: beside the known ones, in the working directory, sockets left in temp."""
-    strays = [path for path in folder.iterdir() if path.name not in _KNOWN]
+    """Files where none belong: beside those of the round."""
+    return [f"stray file {path}" for path in folder.iterdir() if path.name not in _KNOWN]
+
+
+def lane_strays(folder: Path) -> list[str]:
+    """What a lane left where nothing belongs: in its folder, its working directory, sockets in temp."""
+    strays = [path for path in folder.iterdir() if path.name not in _KNOWN_IN_LANE]
+    strays = [path for path in strays if not path.name.startswith("seed-")]
     strays += list((folder / "work").iterdir())
     strays += list((folder / "tmp").glob("hr-*"))
     return [f"stray file {path}" for path in strays]
