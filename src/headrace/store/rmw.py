@@ -4,7 +4,8 @@
 
 Invariants: a table row, where there is one, is the newest value of its key; clean rows are also in a
 segment; a slice is *complete* while every key it has is in its table, so that a key not found there is new.
-Segments are whole rows, the newest one that holds a key wins.
+Segments are whole rows, the newest one that holds a key wins. There may be very many windows, so one that
+has lost all its rows in memory loses its table too.
 Threads: one transaction at a time calls in; compaction only reads segments.
 """
 
@@ -55,6 +56,8 @@ class RmwStore:
     late_rows: int = 0
     spilled: list[Segment] = field(default_factory=list)
     _slices: dict[int, SliceState] = field(default_factory=dict)
+    _parked: dict[int, int] = field(default_factory=dict)  # keys of windows whose table was dropped
+    _table_bytes: int = 0  # of all tables; added up anew for every slice it would be quadratic
     _runs: dict[int, Run] = field(default_factory=dict)
 
     # ── rows in ──────────────────────────────────────────────────────────────────────────────
@@ -70,26 +73,29 @@ class RmwStore:
     def _fold(self, slice_us: int, rows: pa.RecordBatch) -> None:
         state = self._slice(slice_us)
         self._make_room(state, rows.num_rows, _heap_bytes(rows))
+        before = state.table.nbytes
         row_ids, fresh = state.table.upsert(probe_of(self.layout, rows))
         if len(fresh):
             state.keys += len(fresh) - self._load(slice_us, state, fresh)
         state.table.accumulate(row_ids, rows)
+        self._table_bytes += state.table.nbytes - before
 
     def _slice(self, slice_us: int) -> SliceState:
         state = self._slices.get(slice_us)
         if state is None:
             stored = self._stored_rows(slice_us)
-            state = SliceState(Table(self.layout), complete=stored == 0, keys=stored)
+            keys = self._parked.pop(slice_us, stored)
+            state = SliceState(Table(self.layout), complete=stored == 0, keys=keys)
             self._slices[slice_us] = state
+            self._table_bytes += state.table.nbytes
         return state
 
     def _stored_rows(self, slice_us: int) -> int:
         """Keys of the slice on disk: exact for a lone slice, an upper bound where segments overlap."""
         if self.spec.window is None:
             return self.known_keys
-        return sum(
-            segment.sections[slice_us].rows for segment in self.segments if slice_us in segment.sections
-        )
+        stored = (*self.segments, *self.spilled)
+        return sum(segment.sections[slice_us].rows for segment in stored if slice_us in segment.sections)
 
     def _load(self, slice_us: int, state: SliceState, fresh: np.ndarray) -> int:
         """Bring the stored values of freshly inserted keys into the table; how many had one."""
@@ -106,9 +112,7 @@ class RmwStore:
 
     @property
     def memory_bytes(self) -> int:
-        # A copy: the host's status reads this while a transaction adds slices.
-        tables = sum(state.table.nbytes for state in list(self._slices.values()))
-        return tables + sum(segment.memory_bytes for segment in (*self.segments, *self.spilled))
+        return self._table_bytes + sum(segment.memory_bytes for segment in (*self.segments, *self.spilled))
 
     @property
     def keys(self) -> int:
@@ -122,7 +126,10 @@ class RmwStore:
 
     def _keys_of(self, slice_us: int) -> int:
         state = self._slices.get(slice_us)
-        return self._stored_rows(slice_us) if state is None else state.keys
+        if state is not None:
+            return state.keys
+        parked = self._parked.get(slice_us)
+        return self._stored_rows(slice_us) if parked is None else parked
 
     def _stored_slices(self) -> set[int]:
         return {s for segment in (*self.segments, *self.spilled) for s in segment.sections}
@@ -143,9 +150,9 @@ class RmwStore:
         """Half of the share is left in use, so that evictions are rare."""
         goal = self.budget.share_bytes // 2
         self._evict([other for other in self._slices.values() if other is not state], goal)
+        self._park(state)
         rest = self.memory_bytes - state.table.nbytes
-        if state.table.evict(max(0, goal - rest), rows, heap):
-            state.complete = False
+        self._evict_from(state, max(0, goal - rest), rows, heap)
 
     def _evict(self, states: Iterable[SliceState], goal_bytes: int) -> None:
         """Drop clean rows, the largest tables first, until memory is at the goal."""
@@ -153,8 +160,26 @@ class RmwStore:
             over = self.memory_bytes - goal_bytes
             if over <= 0:
                 return
-            if state.table.evict(max(0, state.table.nbytes - over)):
-                state.complete = False
+            self._evict_from(state, max(0, state.table.nbytes - over))
+
+    def _evict_from(self, state: SliceState, bytes_max: int, rows: int = 0, heap: int = 0) -> None:
+        before = state.table.nbytes
+        if state.table.evict(bytes_max, rows, heap):
+            state.complete = False
+        self._table_bytes += state.table.nbytes - before
+
+    def _park(self, kept: SliceState | None = None) -> None:
+        """Drop the tables of windows that have no row in memory: an empty table takes memory too."""
+        if self.spec.window is None:
+            return
+        empty = [s for s, state in self._slices.items() if state is not kept and not len(state.table)]
+        for slice_us in empty:
+            self._parked[slice_us] = self._slices[slice_us].keys
+            self._drop(slice_us)
+
+    def _drop(self, slice_us: int) -> None:
+        state = self._slices.pop(slice_us, None)
+        self._table_bytes -= 0 if state is None else state.table.nbytes
 
     def _spill(self) -> None:
         """Write dirty rows to a segment of the running epoch, so that they may be evicted."""
@@ -203,10 +228,11 @@ class RmwStore:
         return iter([self._dirty_run(slice_us)])
 
     def _whole_runs(self, slice_us: int) -> Iterator[Run]:
-        state = self._slice(slice_us)
-        if state.complete:
-            return iter([state.table.whole_run()])
-        return self._merged(slice_us, state.table.whole_run(), [*self.segments, *self.spilled])
+        state = self._slices.get(slice_us)
+        memory = self._no_rows() if state is None else state.table.whole_run()
+        if state is not None and state.complete:
+            return iter([memory])
+        return self._merged(slice_us, memory, [*self.segments, *self.spilled])
 
     def _merged(self, slice_us: int, memory: Run, segments: Sequence[Segment]) -> Iterator[Run]:
         stored = [(segment, slice_us) for segment in reversed(segments) if slice_us in segment.sections]
@@ -214,10 +240,16 @@ class RmwStore:
 
     def _dirty_run(self, slice_us: int) -> Run:
         """The slice's dirty rows in hash order; kept, because results and seal both want them."""
+        if slice_us not in self._slices:
+            return self._no_rows()
         run = self._runs.get(slice_us)
         if run is None:
-            run = self._runs[slice_us] = self._slice(slice_us).table.dirty_run()
+            run = self._runs[slice_us] = self._slices[slice_us].table.dirty_run()
         return run
+
+    def _no_rows(self) -> Run:
+        width = self.layout.width
+        return Run(np.empty(0, np.uint64), np.empty((0, width), np.uint64), np.empty(0, np.uint8))
 
     # ── commit ───────────────────────────────────────────────────────────────────────────────
 
@@ -239,13 +271,17 @@ class RmwStore:
 
     def settle_epoch(self, segments: list[Segment], watermark_us: int | None) -> None:
         """The epoch is durable: what it wrote is clean now, and closed windows are gone."""
-        for slice_us in [s for s in self._slices if is_closed(s, self.spec.window, watermark_us)]:
-            del self._slices[slice_us]
+        for slice_us in self.closing(watermark_us):
+            self._drop(slice_us)
+            self._parked.pop(slice_us, None)
+            for segment in segments:
+                segment.release(slice_us)
         self._settle()
         self.segments, self.spilled, self.watermark_us = segments, [], watermark_us
         self.known_keys = self.keys
         if self.memory_bytes > self.budget.share_bytes:
             self._evict(self._slices.values(), self.budget.share_bytes // 2)
+            self._park()
 
 
 def _heap_bytes(rows: pa.RecordBatch) -> int:

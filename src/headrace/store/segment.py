@@ -83,6 +83,7 @@ class Segment:
         self._variable_key: Mask = np.zeros(width, np.bool_)
         self._variable_key[list(keys)] = True
         self._indexes: dict[int, BlockIndex] = {}
+        self._index_bytes = 0
         self._lock = threading.Lock()
         self._closed = False
         self._file = _File(fd, path)  # last: from here on the descriptor is its own
@@ -121,18 +122,19 @@ class Segment:
 
     @property
     def memory_bytes(self) -> int:
-        with self._lock:
-            return sum(index.nbytes for index in self._indexes.values())
+        return self._index_bytes
 
     def release(self, number: int) -> None:
         """Give back the memory of a slice's index; it is read again when used again."""
         with self._lock:
-            self._indexes.pop(number, None)
+            index = self._indexes.pop(number, None)
+            self._index_bytes -= 0 if index is None else index.nbytes
 
     def close(self) -> None:
         with self._lock:
             closed, self._closed = self._closed, True
             self._indexes.clear()
+            self._index_bytes = 0
         if not closed:
             self._file.release()
 
@@ -234,6 +236,7 @@ class Segment:
         with self._lock:
             if number not in self._indexes:
                 self._indexes[number] = self._load_index(self.sections[number], fd)
+                self._index_bytes += self._indexes[number].nbytes
             return self._indexes[number]
 
     def _load_index(self, entry: SectionEntry, fd: int) -> BlockIndex:

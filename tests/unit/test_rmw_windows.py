@@ -1,0 +1,134 @@
+"""Protects a store of very many windows: its memory stays within its share, and no row or key is lost."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from headrace.spec import Accumulator, Field, OperatorSpec, Window, input_schema
+from headrace.store.budget import MemoryBudget
+from headrace.store.layout import RowLayout
+from headrace.store.rmw import RmwStore
+from headrace.store.run import Run
+from headrace.store.seal import write_segment
+from headrace.store.segment import Segment
+from headrace.store.table import Table
+
+WIDTH_US, WINDOWS, SHARE = 1_000_000, 80, 32 << 10
+SPEC = OperatorSpec(
+    name="counts",
+    keys=(Field("k0", "string", "key"),),
+    inputs=(Field("v0", "int64", "amount"),),
+    accumulators=(Accumulator("count", None, "int64"), Accumulator("sum", "v0", "int64")),
+    window=Window(WIDTH_US),
+    emit="changes",
+    timed=True,
+    delays_ms=(),
+    partitions=1,
+)
+
+
+def store_in(folder: Path) -> RmwStore:
+    layout, numbers = RowLayout(SPEC), itertools.count()
+
+    def seal(sections: list[tuple[int, list[Run]]]) -> Segment:
+        path = folder / f"{next(numbers)}.segment"
+        write_segment(path, layout.width, sections, layout.variable_words, sync=False)
+        return Segment.open(path, layout.width, layout.variable_key_words)
+
+    return RmwStore(SPEC, layout, MemoryBudget(1, share_min=SHARE), seal, [], None)
+
+
+def rows_of(windows: range, keys: int = 2) -> pa.RecordBatch:
+    """One row of 1 for each key of each window."""
+    at = [(window, key) for window in windows for key in range(keys)]
+    columns = [
+        pa.array(np.array([key << 40 for _, key in at], np.int64)),
+        pa.array([window * WIDTH_US for window, _ in at], pa.timestamp("us", tz="UTC")),
+        pa.array([f"key-{key}" for _, key in at]),
+        pa.array([1] * len(at), pa.int64()),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=input_schema(SPEC))
+
+
+def commit(store: RmwStore, watermark_us: int | None = None) -> list[int]:
+    """Seal the epoch; the counts that it gave out."""
+    sealed = store.seal_epoch(store.changed_sections(watermark_us))
+    counts = [count for batch in store.changes() for count in batch.column("a0").to_pylist()]
+    store.settle_epoch([*store.segments, *sealed], watermark_us)
+    return counts
+
+
+def table_bytes(store: RmwStore) -> int:
+    return sum(state.table.nbytes for state in store._slices.values())
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> RmwStore:
+    return store_in(tmp_path)
+
+
+def test_windows_without_rows_in_memory_take_none(store: RmwStore) -> None:
+    for window in range(WINDOWS):
+        store.apply(rows_of(range(window, window + 1)))
+        commit(store)
+        assert table_bytes(store) <= SHARE
+    assert store.keys == 2 * WINDOWS
+
+
+@pytest.mark.parametrize("rounds", [2, 3])
+def test_parked_windows_come_back_with_their_rows(store: RmwStore, rounds: int) -> None:
+    for number in range(1, rounds + 1):
+        store.apply(rows_of(range(WINDOWS)))
+        assert commit(store) == [number] * (2 * WINDOWS)
+        assert store.keys == 2 * WINDOWS
+
+
+def test_windows_spilled_in_a_batch_are_touched_again_in_it(store: RmwStore) -> None:
+    store.apply(rows_of(range(WINDOWS)))
+    store.apply(rows_of(range(WINDOWS), keys=1))
+    assert store.spilled
+    assert commit(store) == [2, 1] * WINDOWS
+    assert store.keys == 2 * WINDOWS
+
+
+def test_closed_windows_leave_nothing_behind(store: RmwStore) -> None:
+    store.apply(rows_of(range(WINDOWS)))
+    commit(store)
+    store.apply(rows_of(range(WINDOWS)))  # looks rows up, so indexes are in memory
+    watermark_us = (WINDOWS - 1) * WIDTH_US
+    assert sum(batch.num_rows for batch in store.closed(watermark_us)) == 2 * (WINDOWS - 1)
+    commit(store, watermark_us)
+    (last,) = [*store._slices, *store._parked]
+    assert last == watermark_us
+    assert all(set(segment._indexes) <= {watermark_us} for segment in store.segments)
+    assert store.keys == 2
+
+
+def test_memory_is_what_tables_and_indexes_take(store: RmwStore) -> None:
+    for number in range(4):
+        store.apply(rows_of(range(number * 10, WINDOWS)))
+        indexes = sum(
+            index.nbytes
+            for segment in (*store.segments, *store.spilled)
+            for index in segment._indexes.values()
+        )
+        assert store.memory_bytes == table_bytes(store) + indexes
+        commit(store)
+
+
+def test_the_work_for_a_window_does_not_grow_with_their_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = []
+    measure: Callable[[Table], int] = Table.nbytes.fget
+    monkeypatch.setattr(Table, "nbytes", property(lambda table: sizes.append(1) or measure(table)))
+    store = store_in(tmp_path)
+    store.budget = MemoryBudget(1 << 30)
+    store.apply(rows_of(range(WINDOWS)))
+    assert len(sizes) < 20 * WINDOWS
