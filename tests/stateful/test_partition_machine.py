@@ -236,6 +236,24 @@ def test_a_host_outlives_its_segment_numbers(tmp_path) -> None:
     assert written == ["000000", "000001", "999999"]
 
 
+def test_a_batch_larger_than_a_block_is_folded_in_parts(tmp_path, monkeypatch) -> None:
+    """Spark may be told to send very large batches; a store makes room for one part of them at a time."""
+    monkeypatch.setattr("headrace.host.transaction.APPLY_ROWS", 8)
+    spec, service, sizes = spec_of(False, "changes"), PartitionService(64 << 20), []
+    transaction = service.begin(Ticket("start", "q", spec, 0, 0, None, 1, str(tmp_path), 3))
+    apply = transaction._store.apply
+    monkeypatch.setattr(
+        transaction._store, "apply", lambda rows: sizes.append(rows.num_rows) or apply(rows)
+    )
+    rows = [(key % 11, 0, key) for key in range(101)]
+    transaction.apply(batch_of(spec, rows))
+    assert results_of(list(transaction.finish([]))) == Model(spec).run(rows)
+    assert sum(sizes) == len(rows)
+    assert max(sizes) < 16
+    transaction.commit()
+    service.close()
+
+
 def test_forty_batches_are_compacted_and_collected(tmp_path) -> None:
     """Small segments are merged beside the batches, old versions go, and the state stays right."""
     spec, service = spec_of(False, "changes"), PartitionService(64 << 20)

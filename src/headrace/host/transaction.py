@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, wait
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -24,7 +25,7 @@ from headrace.store.slices import is_closed
 if TYPE_CHECKING:
     from headrace.host.partition import Partition
 
-APPLY_ROWS = 1 << 16  # rows are folded in blocks of about this many: fewer, longer kernel calls
+APPLY_ROWS = 1 << 16  # rows are folded in blocks of this many or up to twice that: few, long kernel calls
 APPLY_BYTES = 8 << 20
 
 
@@ -113,7 +114,8 @@ class PartitionTransaction:
         begun = time.perf_counter()
         block = pa.concat_batches(self._waiting)
         self._waiting = []
-        self._store.apply(block)
+        for part in _parts(block):
+            self._store.apply(part)
         self._spent["apply"] += time.perf_counter() - begun
 
     def _seal(self) -> None:
@@ -182,6 +184,13 @@ class PartitionTransaction:
             publish_ms=ms["publish"],
             watermark_ms=self._watermark_ms,
         )
+
+
+def _parts(block: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """The block, cut where Spark sent a larger batch: a store makes room for one part at a time."""
+    parts = max(1, block.num_rows // APPLY_ROWS, min(block.num_rows, block.nbytes // APPLY_BYTES))
+    for start, end in pairwise(block.num_rows * number // parts for number in range(parts + 1)):
+        yield block.slice(start, end - start)
 
 
 def _enough(batches: list[pa.RecordBatch]) -> bool:
