@@ -285,3 +285,21 @@ def test_forty_batches_are_compacted_and_collected(tmp_path) -> None:
     assert [row[:3] for row in found] == wanted
     transaction.abort()
     again.close()
+
+
+def test_applications_of_one_batch_each_do_not_pile_up_segments(tmp_path) -> None:
+    """A scheduled query runs one batch and leaves; nobody waits for its compactions, so a start does."""
+    spec = spec_of(False, "changes")
+    for number in range(60):
+        service = PartitionService(64 << 20)
+        base = number - 1 if number else None
+        transaction = service.begin(Ticket(f"s{number}", "q", spec, 0, number, base, 1, str(tmp_path), 3))
+        transaction.apply(batch_of(spec, [(number, 0, 1), (7, 0, 1)]))
+        results = results_of(list(transaction.finish([])))
+        assert ("key-7" * 3, number + 1 + (number >= 7), number + 1 + (number >= 7), 1) in results
+        transaction.commit()
+        segments = service.status()["partitions"][0]["segments"]
+        service.close()
+    assert segments <= 30
+    assert len(list(tmp_path.glob("**/*.segment"))) < 55
+    assert not list(tmp_path.glob("**/.tmp-*"))

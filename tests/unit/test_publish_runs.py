@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from headrace.blob.memory import MemoryBlobs
-from headrace.checkpoint.runs import claim_run, ensure_current, newest_run, start_of
+from headrace.checkpoint.runs import REMEMBERED, claim_run, ensure_current, newest_run, start_of
 from headrace.errors import Fenced, HeadraceError, StateCorrupt
 from headrace.format.names import run_record
 from headrace.testing import FaultyBlobs, ManualClock, seeded_outcomes
@@ -77,3 +77,12 @@ def test_a_damaged_run_is_named() -> None:
     blobs.put_if_absent(run_record("q", 1), b"garbage")
     with pytest.raises(StateCorrupt, match="00000001"):
         claim_run(blobs, "q", "a")
+
+
+def test_records_of_old_starts_go() -> None:
+    """A query that is started every minute must not leave a file for every minute."""
+    blobs = MemoryBlobs()
+    for number in range(1, 3 * REMEMBERED):
+        assert claim_run(blobs, "q", f"start-{number}") == number
+    assert len(blobs.list("q/runs/")) == REMEMBERED
+    assert newest_run(blobs, "q") == 3 * REMEMBERED - 1

@@ -14,6 +14,7 @@ from headrace.format.names import parse_run, run_record, runs_folder
 from headrace.format.record import corrupt, decode_record, encode_record
 
 FORMAT_VERSION = 1
+REMEMBERED = 64  # starts: the record of an older one goes, so that scheduled queries do not pile them up
 _KIND = "run"
 
 
@@ -24,7 +25,7 @@ def claim_run(
     clock, retry = clock or SystemClock(), retry or Retry()
     mine = encode_record(_KIND, FORMAT_VERSION, {"start": start})
     newest = newest_run(blobs, query)
-    for number in range(newest, 0, -1):
+    for number in range(newest, max(0, newest - REMEMBERED), -1):
         if start_of(blobs, query, number) == start:
             ensure_current(blobs, query, number)
             return number
@@ -32,6 +33,8 @@ def claim_run(
         newest += 1
         held = put_or_read(blobs, run_record(query, newest), mine, clock=clock, retry=retry)
         if held == mine:
+            if newest > REMEMBERED:
+                blobs.delete(run_record(query, newest - REMEMBERED))
             return newest
 
 

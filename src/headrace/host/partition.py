@@ -48,6 +48,7 @@ class Partition:
         self.sealers = sealers  # write segments while results are read
         self.mutex = threading.Lock()
         self.manifest: Manifest | None = None
+        self.commits_since_collection = 0
         self._compacted: Compacted | None = None
         self._upkeep = upkeep
         self._budget = budget
@@ -135,6 +136,7 @@ class Partition:
 
     def upkeep(self, ticket: Ticket) -> None:
         """Look after the partition once a commit is done."""
+        self.commits_since_collection += 1
         store = self._store
         if store is not None and self._compacted is None:
             self._upkeep.consider(self, ticket, list(store.segments))
@@ -151,6 +153,7 @@ class Partition:
         self.manifest = restore(self.home.blobs, self.home.prefix, ticket.base)
         ensure_operator(self.home.blobs, ticket.query, ticket.operator, create=ticket.base is None)
         self._store = self._load(ticket, run)
+        self._compacted = self._upkeep.relieve(self, ticket, self._store.segments)
         return self._store
 
     def _held_at(self, ticket: Ticket) -> RmwStore | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 COLLECT_EVERY = 8  # commits between two looks for files that no retained version names
+SEGMENTS_MANY = 24  # more than this at a restart, and the first batch waits for one compaction
 
 
 @dataclass(frozen=True)
@@ -64,31 +65,47 @@ class Upkeep:
     def consider(self, partition: Partition, ticket: Ticket, segments: Sequence[Segment]) -> None:
         """Queue what the partition needs after a commit; cheap when it needs nothing."""
         chosen = plan([segment.size for segment in segments])
-        due = ticket.base is not None and ticket.batch % COLLECT_EVERY == 0
+        due = partition.commits_since_collection >= COLLECT_EVERY or ticket.batch % COLLECT_EVERY == 0
         if chosen is None and not due:
             return
         with self._mutex:
             if id(partition) in self._busy or self._stop.is_set():
                 return
             self._busy.add(id(partition))
+        if due:
+            partition.commits_since_collection = 0
+            self._pool.submit(self._job, partition, lambda: self._collect(partition, ticket))
         inputs = tuple(segments[chosen]) if chosen is not None else ()
-        self._pool.submit(self._run, partition, ticket, inputs, due)
+        self._pool.submit(self._last_job, partition, ticket, inputs)
 
-    def _run(self, partition: Partition, ticket: Ticket, inputs: tuple[Segment, ...], due: bool) -> None:
+    def _job(self, partition: Partition, work: Callable[[], None]) -> None:
         try:
-            if inputs:
-                partition.offer(self._compact(partition, ticket, inputs))
-            if due and ticket.base is not None:
-                home = partition.home
-                collect(home.blobs, home.prefix, ticket.base, ticket.retain)
+            work()
         except Exception:
             if not self._stop.is_set():
                 log.exception(
                     "upkeep of %s failed; it is tried again after the next commit", partition.home.prefix
                 )
-        finally:
-            with self._mutex:
-                self._busy.discard(id(partition))
+
+    def _last_job(self, partition: Partition, ticket: Ticket, inputs: tuple[Segment, ...]) -> None:
+        if inputs and not self._stop.is_set():
+            self._job(partition, lambda: partition.offer(self._compact(partition, ticket, inputs)))
+        with self._mutex:
+            self._busy.discard(id(partition))
+
+    def _collect(self, partition: Partition, ticket: Ticket) -> None:
+        if ticket.base is not None:
+            collect(partition.home.blobs, partition.home.prefix, ticket.base, ticket.retain)
+
+    def relieve(
+        self, partition: Partition, ticket: Ticket, segments: Sequence[Segment]
+    ) -> Compacted | None:
+        """One compaction before the first batch, where an application of few batches left many segments.
+
+        Such an application ends before a compaction in the background could become state.
+        """
+        chosen = plan([segment.size for segment in segments]) if len(segments) > SEGMENTS_MANY else None
+        return None if chosen is None else self._compact(partition, ticket, tuple(segments[chosen]))
 
     def _compact(self, partition: Partition, ticket: Ticket, inputs: tuple[Segment, ...]) -> Compacted:
         layout, window, bound = (
@@ -103,5 +120,6 @@ class Upkeep:
         return Compacted(inputs, Segment.open(path, layout.width, layout.variable_key_words))
 
     def close(self) -> None:
+        """Break off compactions, but let what is due be collected."""
         self._stop.set()
-        self._pool.shutdown(wait=True, cancel_futures=True)
+        self._pool.shutdown(wait=True)
