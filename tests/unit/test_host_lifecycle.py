@@ -139,6 +139,20 @@ def test_the_stop_action_ends_it(settings: HostSettings) -> None:
     assert left(settings) == {"host-here.log"}
 
 
+def test_a_dead_host_is_not_found_while_its_lock_lingers(settings: HostSettings) -> None:
+    """After a kill the kernel frees the lock with the last thread, which may take its time."""
+    host = ensure_host(settings)
+    os.kill(host.pid, signal.SIGKILL)
+    gone(host.pid)
+    lingering = lock_within(HostPaths.of(settings).alive, 60)
+    assert lingering is not None
+    try:
+        assert HostPaths.of(settings).ready.exists()
+        assert find_host(settings) is None
+    finally:
+        os.close(lingering)
+
+
 def test_a_killed_host_is_replaced(settings: HostSettings) -> None:
     first = ensure_host(settings)
     os.kill(first.pid, signal.SIGKILL)

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headrace.errors import HostUnavailable
-from headrace.host.locks import is_held, lock_within, remove_socket
+from headrace.host.locks import is_dying, is_held, lock_within, remove_socket
 from headrace.host.settings import HostPaths, HostSettings
 
 START_WITHIN_S = 120.0  # the first host after an installation compiles its kernels
@@ -50,7 +50,8 @@ def find_host(settings: HostSettings) -> HostAddress | None:
     try:
         paths.refuse_strangers()
         if is_held(paths.alive):
-            return HostAddress(**json.loads(paths.ready.read_text()))
+            found = HostAddress(**json.loads(paths.ready.read_text()))
+            return None if is_dying(found.pid) else found
     except (FileNotFoundError, ValueError):
         pass
     return None

@@ -35,6 +35,15 @@ def is_held(path: Path) -> bool:
     return False
 
 
+def is_dying(pid: int) -> bool:
+    """Whether a process was killed but its last threads, and with them its locks, are not gone yet."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return Path("/proc/self/stat").exists()  # gone; without /proc nobody knows
+    return state in "ZX"
+
+
 def lock_within(path: Path, seconds: float) -> int | None:
     """Like `try_lock`, but keeps trying for a while."""
     deadline = time.monotonic() + seconds
