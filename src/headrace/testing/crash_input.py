@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-FILES, ROWS = 10, 120
+FILES, ROWS = 7, 120
 FILE_US, JITTER_US, START_US = 20_000_000, 25_000_000, 1_700_000_010_000_000
 SCHEMA = "user string, item long, ts timestamp, amount double, bid long, note string"
 

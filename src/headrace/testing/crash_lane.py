@@ -17,6 +17,7 @@ from pathlib import Path
 
 from headrace.testing.crash_plan import STARTING, Kill
 from headrace.testing.crash_processes import (
+    Census,
     end_all,
     eventually,
     kill,
@@ -24,7 +25,6 @@ from headrace.testing.crash_processes import (
     marked,
     role,
     start_driver,
-    victims,
 )
 
 ROUND_WITHIN_S, GONE_WITHIN_S = 600.0, 60.0
@@ -126,10 +126,11 @@ class Victims:
         self._thread.join()
 
     def _look(self) -> None:
+        census = Census(self._lane.folder)
         while not self._over.wait(_LOOK_EVERY_S):
             driver = self._lane.driver
             pid = 0 if driver is None else driver.pid
-            self._pids = victims(self._lane.folder, self._planned.target, pid)
+            self._pids = census.victims(self._planned.target, pid)
 
     def kill(self, rng: random.Random) -> bool:
         """Kill one of them, or all workers at once: an idle one alone would disturb nobody."""

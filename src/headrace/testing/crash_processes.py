@@ -20,6 +20,7 @@ import psutil
 from headrace.testing.crash_plan import Target
 
 MARK = "HEADRACE_CRASH_ROUND"
+_YOUNG_S = 2.0
 
 
 def start_driver(folder: Path) -> subprocess.Popen[bytes]:
@@ -44,15 +45,40 @@ def marked(folder: Path) -> list[psutil.Process]:
     return [process for process in psutil.process_iter() if _is_marked(process, str(folder))]
 
 
+class Census:
+    """Who is who among the processes of a round; looks again only at those that are new or young.
+
+    A young process may still be the copy of its parent that a fork makes. Threads: one.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = str(folder)
+        self._known: dict[int, Target | None] = {}
+
+    def victims(self, target: Target, driver: int) -> list[int]:
+        """The pids that a kill of `target` may take."""
+        there = set(psutil.pids())
+        self._known = {pid: kind for pid, kind in self._known.items() if pid in there}
+        kinds = {pid: self._kind(pid, driver) for pid in there}
+        return [pid for pid, kind in kinds.items() if kind == target]
+
+    def _kind(self, pid: int, driver: int) -> Target | None:
+        if pid in self._known:
+            return self._known[pid]
+        kind, young = None, False
+        with suppress(psutil.Error, OSError):
+            process = psutil.Process(pid)
+            young = time.time() - process.create_time() < _YOUNG_S
+            kind = role(process, driver) if _is_marked(process, self._folder) else None
+        if not young:
+            self._known[pid] = kind
+        return kind
+
+
 def _is_marked(process: psutil.Process, mark: str) -> bool:
     with suppress(psutil.Error, OSError):
         return bool(process.environ().get(MARK) == mark and process.status() != psutil.STATUS_ZOMBIE)
     return False
-
-
-def victims(folder: Path, target: Target, driver: int) -> list[int]:
-    """The pids that a kill of `target` may take."""
-    return [process.pid for process in marked(folder) if role(process, driver) == target]
 
 
 def role(process: psutil.Process, driver: int) -> Target | None:
