@@ -83,6 +83,7 @@ class TrackedOperator:
         self._uid = ""
         self._batch = -1
         self._record: OperatorRecord | None = None
+        self._files: SmallFiles | None = None
         self._claims: dict[int, StageClaims] = {}
         self._summaries: OrderedDict[int, dict[int, Summary]] = OrderedDict()
         self._seen: tuple[int, list[int | None]] | None = None
@@ -122,6 +123,7 @@ class TrackedOperator:
         location = state_location(request.location, files.root)
         self._record = opened(found, request.spec, location, request.batch, new=fresh, path=path)
         self._run, self._uid, self._batch = request.run, request.uid, -1
+        self._files = files
         self._summaries.clear()
         self._seen = None
 
@@ -129,11 +131,10 @@ class TrackedOperator:
         if request.batch < self._batch:
             raise Fenced(f"batch {request.batch} of operator {request.spec.name} is over")
         self._refuse_after_half_a_batch(request.spec)
-        assert self._record is not None
+        assert self._record is not None and self._files is not None
         record = self._record.began(request.batch)
         if record != self._record:
-            files = self._view.checkpoint_files(request.query)
-            files.write(record_name(request.spec.name), record.to_json())
+            self._files.write(record_name(request.spec.name), record.to_json())
         self._record, self._batch = record, request.batch
         self._claims = {}
 
