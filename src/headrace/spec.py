@@ -1,13 +1,17 @@
-"""What one operator is: its keys, window and accumulators. Crosses the wire and rests on disk as JSON.
+"""What one operator is: its keys, window and what it computes. Crosses the wire and rests on disk as JSON.
 
 Rows reach the host as Arrow batches of `input_schema`; results leave it as `output_schema`. Everything
 that Spark can compute better (struct flattening, float normalisation, avg = sum / count, …) happens in
 the JVM around the host, so that the host knows seven accumulators and flat columns only.
+
+An operator either *folds* (accumulators only: a row changes one state row per key) or *keeps* its rows
+until their window closes (holistic results, joins, and functions of the user).
 """
 
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -17,10 +21,15 @@ from headrace.types import arrow_type
 
 HASH, TIME = "__hash", "__time"
 WINDOW_START, WINDOW_END = "__window_start", "__window_end"
+SIDE, GROUP = "__side", "__group"
+LEFT, RIGHT = 0, 1  # what SIDE says of a row
 
 Kind = Literal["count", "sum", "min", "max", "moments", "first", "last"]
 Emit = Literal["changes", "final"]
 Overflow = Literal["error", "wrap", "null"]
+HolisticKind = Literal["percentile", "approx_percentile", "mode", "top", "list", "set"]
+How = Literal["inner", "left", "right", "full"]
+StoreName = Literal["rmw", "aar", "aur", "range", "memory", "rocksdb"]
 
 
 @dataclass(frozen=True)
@@ -50,11 +59,53 @@ class Accumulator:
 
 
 @dataclass(frozen=True)
+class Holistic:
+    """A result that needs all values of a group at once.
+
+    `type` is the type of one value. `numbers` are its parameters: the percentages of a percentile (with the
+    accuracy last for an approximate one), the k of top. Percentiles come back as a list if `many`.
+    """
+
+    kind: HolisticKind
+    input: str
+    type: str
+    numbers: tuple[float, ...] = ()
+    many: bool = False
+    by: str | None = None  # top: the input that orders; None orders by the values themselves
+
+
+@dataclass(frozen=True)
+class Join:
+    """Rows of two streams meet in a window; SIDE says which stream a row is of."""
+
+    how: How
+    left: tuple[str, ...]  # inputs of the left stream; null in rows of the right one
+    right: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Window:
-    """Tumbling windows `[start, start + width)` with `start ≡ offset (mod width)`; microseconds."""
+    """Fixed windows `[start, start + width)`, one every `slide`, or sessions; all in microseconds.
+
+    Fixed: `start ≡ offset (mod slide)`; a slide of the width is a tumbling window. A session of a key lasts
+    from its first row to `width` after its last one: the width is the gap. `lateness_us` is for how long
+    after it closed a window still takes rows.
+    """
 
     width_us: int
     offset_us: int = 0
+    slide_us: int = 0  # 0: the width
+    session: bool = False
+    lateness_us: int = 0
+
+    @property
+    def every_us(self) -> int:
+        return self.slide_us or self.width_us
+
+    @property
+    def slice_us(self) -> int:
+        """The width of a slice: every window is a row of whole slices."""
+        return math.gcd(self.width_us, self.every_us)
 
 
 @dataclass(frozen=True)
@@ -70,6 +121,15 @@ class OperatorSpec:
     timed: bool  # rows carry TIME: with a window, or for first and last
     delays_ms: tuple[int, ...]  # one per watermark node below the operator; empty without a watermark
     partitions: int
+    holistics: tuple[Holistic, ...] = ()
+    join: Join | None = None
+    grouped: bool = False  # results are the rows of each group, for a function of the user
+    store: StoreName = "rmw"
+
+    @property
+    def keeps(self) -> bool:
+        """Whether rows are kept as they are until their window closes."""
+        return bool(self.holistics) or self.join is not None or self.grouped
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), sort_keys=True)
@@ -82,7 +142,17 @@ class OperatorSpec:
         said["accumulators"] = tuple(Accumulator(**acc) for acc in said["accumulators"])
         said["delays_ms"] = tuple(said["delays_ms"])
         said["window"] = Window(**said["window"]) if said["window"] else None
+        said["holistics"] = tuple(_holistic(one) for one in said["holistics"])
+        said["join"] = _join(said["join"]) if said["join"] else None
         return cls(**said)
+
+
+def _holistic(said: dict[str, Any]) -> Holistic:
+    return Holistic(**{**said, "numbers": tuple(said["numbers"])})
+
+
+def _join(said: dict[str, Any]) -> Join:
+    return Join(said["how"], tuple(said["left"]), tuple(said["right"]))
 
 
 def input_schema(spec: OperatorSpec) -> pa.Schema:
@@ -90,18 +160,37 @@ def input_schema(spec: OperatorSpec) -> pa.Schema:
     fields = [pa.field(HASH, pa.int64())]
     if spec.timed:
         fields.append(pa.field(TIME, arrow_type("timestamp")))
+    if spec.join:
+        fields.append(pa.field(SIDE, pa.int8()))
     fields += [pa.field(f.name, arrow_type(f.type)) for f in (*spec.keys, *spec.inputs)]
     return pa.schema(fields)
 
 
 def output_schema(spec: OperatorSpec) -> pa.Schema:
-    """What results look like on their way back: keys, window bounds, then accumulators `a0`, `a1`, …"""
+    """What results look like on their way back: keys, window bounds, then what the operator computes.
+
+    Accumulators come as `a0`, `a1`, …, holistic results as `h0`, `h1`, …; a join and a grouped operator
+    return inputs under their own names, the latter after GROUP, a number that changes with the group.
+    """
     fields = [pa.field(f.name, arrow_type(f.type)) for f in spec.keys]
     if spec.window:
         fields += [pa.field(name, arrow_type("timestamp")) for name in (WINDOW_START, WINDOW_END)]
+    if spec.grouped:
+        fields += [pa.field(GROUP, pa.int64()), pa.field(TIME, arrow_type("timestamp"))]
+    if spec.grouped or spec.join:
+        fields += [pa.field(f.name, arrow_type(f.type)) for f in spec.inputs]
     for index, accumulator in enumerate(spec.accumulators):
         fields += [pa.field(name, arrow_type(kind)) for name, kind in result_columns(index, accumulator)]
+    for index, holistic in enumerate(spec.holistics):
+        fields.append(pa.field(f"h{index}", holistic_type(holistic)))
     return pa.schema(fields)
+
+
+def holistic_type(holistic: Holistic) -> pa.DataType:
+    """The type of a holistic result."""
+    of_one = pa.float64() if holistic.kind == "percentile" else arrow_type(holistic.type)
+    listed = holistic.kind in ("top", "list", "set") or holistic.many
+    return pa.list_(of_one) if listed else of_one
 
 
 def result_columns(index: int, accumulator: Accumulator) -> list[tuple[str, str]]:

@@ -12,9 +12,8 @@ import pytest
 
 from headrace.spec import Accumulator, Field, OperatorSpec, Window, input_schema
 from headrace.store.budget import MemoryBudget
-from headrace.store.layout import RowLayout
+from headrace.store.contract import FileKind, Sections
 from headrace.store.rmw import RmwStore
-from headrace.store.run import Run
 from headrace.store.seal import write_segment
 from headrace.store.segment import Segment
 from headrace.store.table import Table
@@ -34,14 +33,14 @@ SPEC = OperatorSpec(
 
 
 def store_in(folder: Path) -> RmwStore:
-    layout, numbers = RowLayout(SPEC), itertools.count()
+    numbers = itertools.count()
 
-    def seal(sections: list[tuple[int, list[Run]]]) -> Segment:
+    def seal(kind: FileKind, sections: Sections) -> Segment:
         path = folder / f"{next(numbers)}.segment"
-        write_segment(path, layout.width, sections, layout.variable_words, sync=False)
-        return Segment.open(path, layout.width, layout.variable_key_words)
+        write_segment(path, kind.shape.width, sections, kind.shape.variable_words, sync=False)
+        return Segment.open(path, kind.shape.width, kind.shape.variable_key_words)
 
-    return RmwStore(SPEC, layout, MemoryBudget(1, share_min=SHARE), seal, [], None)
+    return RmwStore(SPEC, MemoryBudget(1, share_min=SHARE), seal, [], None)
 
 
 def rows_of(windows: range, keys: int = 2) -> pa.RecordBatch:
@@ -58,9 +57,9 @@ def rows_of(windows: range, keys: int = 2) -> pa.RecordBatch:
 
 def commit(store: RmwStore, watermark_us: int | None = None) -> list[int]:
     """Seal the epoch; the counts that it gave out."""
-    sealed = store.seal_epoch(store.changed_sections(watermark_us))
-    counts = [count for batch in store.changes() for count in batch.column("a0").to_pylist()]
-    store.settle_epoch([*store.segments, *sealed], watermark_us)
+    sealed = store.gather(watermark_us)()
+    counts = [count for batch in store.results(watermark_us) for count in batch.column("a0").to_pylist()]
+    store.settle([*store.segments, *sealed], watermark_us)
     return counts
 
 
@@ -102,7 +101,7 @@ def test_closed_windows_leave_nothing_behind(store: RmwStore) -> None:
     commit(store)
     store.apply(rows_of(range(WINDOWS)))  # looks rows up, so indexes are in memory
     watermark_us = (WINDOWS - 1) * WIDTH_US
-    assert sum(batch.num_rows for batch in store.closed(watermark_us)) == 2 * (WINDOWS - 1)
+    assert sum(batch.num_rows for batch in store._closed(watermark_us)) == 2 * (WINDOWS - 1)
     commit(store, watermark_us)
     (last,) = [*store._slices, *store._parked]
     assert last == watermark_us

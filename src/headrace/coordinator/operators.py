@@ -131,7 +131,8 @@ class TrackedOperator:
         if request.batch < self._batch:
             raise Fenced(f"batch {request.batch} of operator {request.spec.name} is over")
         self._refuse_after_half_a_batch(request.spec)
-        assert self._record is not None and self._files is not None
+        assert self._record is not None
+        assert self._files is not None
         record = self._record.began(request.batch)
         if record != self._record:
             self._files.write(record_name(request.spec.name), record.to_json())

@@ -12,13 +12,16 @@ from typing import Any
 from headrace.format.names import Attempt, manifest_name, parse_segment
 from headrace.format.record import corrupt, decode_record, encode_record
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 _KIND = "manifest"
 
 
 @dataclass(frozen=True)
 class SegmentEntry:
-    """One segment of a version; `name` is relative to the partition, slices are inclusive bounds."""
+    """One segment of a version; `name` is relative to the partition, slices are inclusive bounds.
+
+    `kind` says what its rows are to the store that wrote it; order counts among segments of one kind.
+    """
 
     name: str
     size: int
@@ -26,6 +29,7 @@ class SegmentEntry:
     min_slice: int
     max_slice: int
     crc: int
+    kind: str = "rows"
 
 
 @dataclass(frozen=True)
@@ -136,6 +140,8 @@ def _segment_problem(segment: SegmentEntry) -> str | None:
     folder, _, file = segment.name.rpartition("/")
     if folder != "segments" or parse_segment(file) is None:
         return f"{segment.name!r} is not the name of a segment"
+    if type(segment.kind) is not str:
+        return f"{segment.name} has the kind {segment.kind!r}"
     if any(type(number) is not int for number in numbers):
         return f"{segment.name} has the numbers {numbers!r}"
     return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,8 +14,8 @@ from headrace.format.manifest import Manifest, SegmentEntry
 from headrace.format.names import SEQUENCES, segment_name
 from headrace.host.contract import Ticket
 from headrace.ids import new_write_id, spec_digest
-from headrace.store.layout import RowLayout
-from headrace.store.run import Run
+from headrace.store.contract import FileKind, Seal, Sections
+from headrace.store.open import kinds_of
 from headrace.store.seal import write_segment
 from headrace.store.segment import Segment
 
@@ -45,18 +45,21 @@ class PartitionHome:
         """
         return segment_name(ticket.batch, run, ticket.attempt, next(self.sequence) % SEQUENCES)
 
-    def sealer(self, ticket: Ticket, run: int) -> Callable[[list[tuple[int, list[Run]]]], Segment]:
+    def sealer(self, ticket: Ticket, run: int) -> Seal:
         """What writes the sections of this ticket's epoch as a new segment."""
-        layout = RowLayout(ticket.operator)
 
-        def seal(sections: list[tuple[int, list[Run]]]) -> Segment:
-            name = self.new_segment(ticket, run)
+        def seal(kind: FileKind, sections: Sections) -> Segment:
+            name, shape = self.new_segment(ticket, run), kind.shape
             staged = self.blobs.staging(f"{self.prefix}/{name}")
-            write_segment(staged, layout.width, sections, layout.variable_words, sync=False)
+            write_segment(staged, shape.width, sections, shape.variable_words, sync=False)
             self._place(name, staged)
-            return Segment.open(self.path_of(name), layout.width, layout.variable_key_words)
+            return self.open_segment(self.path_of(name), kind)
 
         return seal
+
+    def open_segment(self, path: Path, kind: FileKind, checksum: int | None = None) -> Segment:
+        shape = kind.shape
+        return Segment.open(path, shape.width, shape.variable_key_words, checksum=checksum, kind=kind.name)
 
     def stage(self) -> Path:
         """Where a compaction may write before a commit gives its file a name."""
@@ -77,11 +80,10 @@ class PartitionHome:
             staged.unlink(missing_ok=True)
             raise
 
-    def open_segments(self, manifest: Manifest, layout: RowLayout) -> list[Segment]:
+    def open_segments(self, manifest: Manifest, kinds: Sequence[FileKind]) -> list[Segment]:
+        by_name = {kind.name: kind for kind in kinds}
         return [
-            Segment.open(
-                self.path_of(entry.name), layout.width, layout.variable_key_words, checksum=entry.crc
-            )
+            self.open_segment(self.path_of(entry.name), by_name[entry.kind], entry.crc)
             for entry in manifest.segments
         ]
 
@@ -112,7 +114,7 @@ class PartitionHome:
             frontiers_ms=tuple(frontiers_ms),
             late_rows_total=late_rows + (0 if base is None else base.late_rows_total),
             keys=keys,
-            width=RowLayout(ticket.operator).width,
+            width=kinds_of(ticket.operator)[0].shape.width,
         )
 
 
@@ -120,6 +122,7 @@ def entry_of(segment: Segment) -> SegmentEntry:
     """How a manifest names a segment."""
     return SegmentEntry(
         name=f"segments/{Path(segment.path).name}",
+        kind=segment.kind,
         size=segment.size,
         rows=segment.rows,
         min_slice=min(segment.sections),

@@ -25,8 +25,8 @@ from headrace.host.home import PartitionHome
 from headrace.host.transaction import PartitionTransaction
 from headrace.host.upkeep import Compacted, Upkeep
 from headrace.store.budget import MemoryBudget
-from headrace.store.layout import RowLayout
-from headrace.store.rmw import RmwStore
+from headrace.store.contract import Store
+from headrace.store.open import kinds_of, open_store
 from headrace.store.segment import Segment
 
 
@@ -52,7 +52,7 @@ class Partition:
         self._compacted: Compacted | None = None
         self._upkeep = upkeep
         self._budget = budget
-        self._store: RmwStore | None = None
+        self._store: Store | None = None
         self._claim = Claim(0, -1)
         self._current: PartitionTransaction | None = None
         self._joined = False
@@ -109,11 +109,6 @@ class Partition:
 
     # ── compaction ───────────────────────────────────────────────────────────────────────────
 
-    @property
-    def closed_through_us(self) -> int | None:
-        manifest = self.manifest
-        return None if manifest is None else manifest.closed_through_us
-
     def settled_segments(self, segments: Sequence[Segment], ticket: Ticket, run: int) -> list[Segment]:
         """`segments` with a finished compaction taken in. Caller holds the mutex."""
         compacted, self._compacted = self._compacted, None
@@ -138,12 +133,12 @@ class Partition:
         """Look after the partition once a commit is done."""
         self.commits_since_collection += 1
         store = self._store
-        if store is not None and self._compacted is None:
-            self._upkeep.consider(self, ticket, list(store.segments))
+        if store is not None:
+            self._upkeep.consider(self, ticket, store.compaction() if self._compacted is None else None)
 
     # ── from storage ─────────────────────────────────────────────────────────────────────────
 
-    def _store_at(self, ticket: Ticket, run: int) -> RmwStore:
+    def _store_at(self, ticket: Ticket, run: int) -> Store:
         """The store at the ticket's base version: the one in memory if it is there, else from storage."""
         held = self._held_at(ticket)
         if held is not None:
@@ -153,10 +148,10 @@ class Partition:
         self.manifest = restore(self.home.blobs, self.home.prefix, ticket.base)
         ensure_operator(self.home.blobs, ticket.query, ticket.operator, create=ticket.base is None)
         self._store = self._load(ticket, run)
-        self._compacted = self._upkeep.relieve(self, ticket, self._store.segments)
+        self._compacted = self._upkeep.relieve(self, self._store)
         return self._store
 
-    def _held_at(self, ticket: Ticket) -> RmwStore | None:
+    def _held_at(self, ticket: Ticket) -> Store | None:
         """The store in memory, when it is the base's truth and reads rows as the ticket's operator does.
 
         The number alone does not say it: while another host had the partition, a newer run or attempt may
@@ -171,14 +166,13 @@ class Partition:
         truth = newest_manifest(self.home.blobs.list(manifests_of(prefix, manifest.version)))
         return store if truth in (None, f"{prefix}/{manifest.name}") else None
 
-    def _load(self, ticket: Ticket, run: int) -> RmwStore:
-        manifest, layout = self.manifest, RowLayout(ticket.operator)
-        return RmwStore(
+    def _load(self, ticket: Ticket, run: int) -> Store:
+        manifest, kinds = self.manifest, kinds_of(ticket.operator)
+        return open_store(
             spec=ticket.operator,
-            layout=layout,
             budget=self._budget,
             seal=self.home.sealer(ticket, run),
-            segments=[] if manifest is None else self.home.open_segments(manifest, layout),
+            segments=[] if manifest is None else self.home.open_segments(manifest, kinds),
             watermark_us=None if manifest is None else manifest.closed_through_us,
             known_keys=0 if manifest is None else manifest.keys,
         )
@@ -192,7 +186,7 @@ class Partition:
         store, manifest = self._store, self.manifest
         return {
             "version": None if manifest is None else manifest.version,
-            "keys": 0 if store is None else store.keys,
+            "keys": 0 if store is None else store.keys_after(store.watermark_us),
             "memory_bytes": 0 if store is None else store.memory_bytes,
             "segments": 0 if manifest is None else len(manifest.segments),
         }

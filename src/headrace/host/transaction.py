@@ -18,9 +18,8 @@ from headrace.coordinator.frontier import advance, watermark_ms
 from headrace.errors import Fenced
 from headrace.format.manifest import Manifest
 from headrace.host.contract import Summary, Ticket
-from headrace.store.rmw import RmwStore
+from headrace.store.contract import Store
 from headrace.store.segment import Segment
-from headrace.store.slices import is_closed
 
 if TYPE_CHECKING:
     from headrace.host.partition import Partition
@@ -30,10 +29,10 @@ APPLY_BYTES = 8 << 20
 
 
 class PartitionTransaction:
-    """A `Transaction` over an RMW store."""
+    """A `Transaction` over a store."""
 
     def __init__(
-        self, partition: Partition, ticket: Ticket, store: RmwStore, base: Manifest | None, run: int
+        self, partition: Partition, ticket: Ticket, store: Store, base: Manifest | None, run: int
     ) -> None:
         self.stale = False
         self._partition, self._ticket, self._store, self._base, self._run = (
@@ -63,11 +62,7 @@ class PartitionTransaction:
         self._fold()
         self._advance(seen_ms)
         self._seal()
-        results = (
-            self._store.changes()
-            if self._ticket.operator.emit == "changes"
-            else self._store.closed(self._closed_through_us)
-        )
+        results = self._store.results(self._closed_through_us)
         while True:
             begun = time.perf_counter()
             batch = next(results, None)
@@ -88,7 +83,7 @@ class PartitionTransaction:
             segments = self._live([*settled, *sealed])
             manifest = self._manifest(segments)
             self._partition.home.publisher.publish(manifest, self._base)
-            self._store.settle_epoch(segments, self._closed_through_us)
+            self._store.settle(segments, self._closed_through_us)
             self._partition.end(self, manifest)
         self._spent["publish"] = time.perf_counter() - begun
         self._partition.upkeep(self._ticket)
@@ -121,12 +116,12 @@ class PartitionTransaction:
     def _seal(self) -> None:
         """Begin to write what the batch changed; it goes on while the results are read."""
         begun = time.perf_counter()
-        sections = self._store.changed_sections(self._closed_through_us)
+        write = self._store.gather(self._closed_through_us)
         self._spent["finish"] += time.perf_counter() - begun
 
         def seal() -> list[Segment]:
             begun = time.perf_counter()
-            sealed = self._store.seal_epoch(sections)
+            sealed = write()
             self._spent["seal"] = time.perf_counter() - begun
             return sealed
 
@@ -148,10 +143,8 @@ class PartitionTransaction:
         return max((bound for bound in bounds if bound is not None), default=None)
 
     def _live(self, segments: list[Segment]) -> list[Segment]:
-        window, bound = self._ticket.operator.window, self._closed_through_us
-        return [
-            s for s in segments if not all(is_closed(slice_us, window, bound) for slice_us in s.sections)
-        ]
+        bound = self._closed_through_us
+        return [segment for segment in segments if self._store.is_live(segment, bound)]
 
     def _manifest(self, segments: list[Segment]) -> Manifest:
         late = self._store.late_rows - self._late_before

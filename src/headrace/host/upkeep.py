@@ -17,10 +17,8 @@ from typing import TYPE_CHECKING
 
 from headrace.checkpoint.collect import collect
 from headrace.host.contract import Ticket
-from headrace.store.compact import compact, plan
-from headrace.store.layout import RowLayout
+from headrace.store.contract import Compaction, Store, of_kind
 from headrace.store.segment import Segment
-from headrace.store.slices import is_closed
 
 if TYPE_CHECKING:
     from headrace.host.partition import Partition
@@ -33,18 +31,25 @@ SEGMENTS_MANY = 24  # more than this at a restart, and the first batch waits for
 
 @dataclass(frozen=True)
 class Compacted:
-    """A finished compaction: `output` stands for `inputs`, which were adjacent."""
+    """A finished compaction: `output` stands for `inputs`, which were neighbours among their kind."""
 
     inputs: tuple[Segment, ...]
     output: Segment | None  # None: nothing in them was alive
 
     def replace_in(self, segments: Sequence[Segment]) -> list[Segment] | None:
-        """`segments` with the inputs replaced, or None when they are no longer all there in a row."""
-        for start in range(len(segments) - len(self.inputs) + 1):
-            if all(a is b for a, b in zip(segments[start:], self.inputs, strict=False)):
-                middle = [] if self.output is None else [self.output]
-                return [*segments[:start], *middle, *segments[start + len(self.inputs) :]]
-        return None
+        """`segments` with the inputs replaced, or None when they are not neighbours any more."""
+        same = of_kind(segments, self.inputs[0].kind)
+        first = next((at for at, segment in enumerate(same) if segment is self.inputs[0]), len(same))
+        there = same[first : first + len(self.inputs)]
+        if [id(segment) for segment in there] != [id(segment) for segment in self.inputs]:
+            return None
+        kept: list[Segment] = []
+        for segment in segments:
+            if segment is self.inputs[-1] and self.output is not None:
+                kept.append(self.output)
+            if not any(segment is gone for gone in self.inputs):
+                kept.append(segment)
+        return kept
 
     def discard(self) -> None:
         """Nobody wants the output any more; it has no name yet, so nothing can need it."""
@@ -62,11 +67,10 @@ class Upkeep:
         self._busy: set[int] = set()
         self._mutex = threading.Lock()
 
-    def consider(self, partition: Partition, ticket: Ticket, segments: Sequence[Segment]) -> None:
+    def consider(self, partition: Partition, ticket: Ticket, compaction: Compaction | None) -> None:
         """Queue what the partition needs after a commit; cheap when it needs nothing."""
-        chosen = plan([segment.size for segment in segments])
         due = partition.commits_since_collection >= COLLECT_EVERY or ticket.batch % COLLECT_EVERY == 0
-        if chosen is None and not due:
+        if compaction is None and not due:
             return
         with self._mutex:
             if id(partition) in self._busy or self._stop.is_set():
@@ -75,8 +79,7 @@ class Upkeep:
         if due:
             partition.commits_since_collection = 0
             self._pool.submit(self._job, partition, lambda: self._collect(partition, ticket))
-        inputs = tuple(segments[chosen]) if chosen is not None else ()
-        self._pool.submit(self._last_job, partition, ticket, inputs)
+        self._pool.submit(self._last_job, partition, compaction)
 
     def _job(self, partition: Partition, work: Callable[[], None]) -> None:
         try:
@@ -87,9 +90,9 @@ class Upkeep:
                     "upkeep of %s failed; it is tried again after the next commit", partition.home.prefix
                 )
 
-    def _last_job(self, partition: Partition, ticket: Ticket, inputs: tuple[Segment, ...]) -> None:
-        if inputs and not self._stop.is_set():
-            self._job(partition, lambda: partition.offer(self._compact(partition, ticket, inputs)))
+    def _last_job(self, partition: Partition, compaction: Compaction | None) -> None:
+        if compaction is not None and not self._stop.is_set():
+            self._job(partition, lambda: partition.offer(self._compact(partition, compaction)))
         with self._mutex:
             self._busy.discard(id(partition))
 
@@ -97,27 +100,19 @@ class Upkeep:
         if ticket.base is not None:
             collect(partition.home.blobs, partition.home.prefix, ticket.base, ticket.retain)
 
-    def relieve(
-        self, partition: Partition, ticket: Ticket, segments: Sequence[Segment]
-    ) -> Compacted | None:
+    def relieve(self, partition: Partition, store: Store) -> Compacted | None:
         """One compaction before the first batch, where an application of few batches left many segments.
 
         Such an application ends before a compaction in the background could become state.
         """
-        chosen = plan([segment.size for segment in segments]) if len(segments) > SEGMENTS_MANY else None
-        return None if chosen is None else self._compact(partition, ticket, tuple(segments[chosen]))
+        compaction = store.compaction(many=SEGMENTS_MANY)
+        return None if compaction is None else self._compact(partition, compaction)
 
-    def _compact(self, partition: Partition, ticket: Ticket, inputs: tuple[Segment, ...]) -> Compacted:
-        layout, window, bound = (
-            RowLayout(ticket.operator),
-            ticket.operator.window,
-            partition.closed_through_us,
-        )
+    def _compact(self, partition: Partition, compaction: Compaction) -> Compacted:
         path = partition.home.stage()
-        meta = compact(inputs, path, layout, lambda s: not is_closed(s, window, bound), stop=self._stop)
-        if meta is None:
-            return Compacted(inputs, None)
-        return Compacted(inputs, Segment.open(path, layout.width, layout.variable_key_words))
+        if not compaction.write(path, self._stop):
+            return Compacted(compaction.inputs, None)
+        return Compacted(compaction.inputs, partition.home.open_segment(path, compaction.kind))
 
     def close(self) -> None:
         """Break off compactions, but let what is due be collected."""

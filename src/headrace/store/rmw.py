@@ -11,8 +11,11 @@ Threads: one transaction at a time calls in; compaction only reads segments.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +23,8 @@ import pyarrow as pa
 from headrace.spec import OperatorSpec
 from headrace.store.arrow import probe_of, results_of
 from headrace.store.budget import MemoryBudget
+from headrace.store.compact import compact, plan
+from headrace.store.contract import Compaction, FileKind, Seal, Sections, Write
 from headrace.store.layout import RowLayout
 from headrace.store.merge import merge
 from headrace.store.run import Run
@@ -29,8 +34,6 @@ from headrace.store.table import Table
 
 RESULT_ROWS = 1 << 16  # rows per Arrow batch of results
 MERGE_ROWS = 1 << 16  # rows in memory while merging
-
-Seal = Callable[[list[tuple[int, list[Run]]]], Segment]
 
 
 @dataclass
@@ -47,7 +50,6 @@ class RmwStore:
     """State of one partition; `seal` writes sections to a new segment and opens it."""
 
     spec: OperatorSpec
-    layout: RowLayout
     budget: MemoryBudget
     seal: Seal
     segments: list[Segment]
@@ -59,6 +61,14 @@ class RmwStore:
     _parked: dict[int, int] = field(default_factory=dict)  # keys of windows whose table was dropped
     _table_bytes: int = 0  # of all tables; added up anew for every slice it would be quadratic
     _runs: dict[int, Run] = field(default_factory=dict)
+
+    @cached_property
+    def layout(self) -> RowLayout:
+        return RowLayout(self.spec)
+
+    @cached_property
+    def _kind(self) -> FileKind:
+        return FileKind("rows", self.layout)
 
     # ── rows in ──────────────────────────────────────────────────────────────────────────────
 
@@ -185,7 +195,7 @@ class RmwStore:
         """Write dirty rows to a segment of the running epoch, so that they may be evicted."""
         sections = self._dirty_sections(lambda _: True)
         if sections:
-            self.spilled.append(self.seal(sections))
+            self.spilled.append(self.seal(self._kind, sections))
             self._settle()
 
     def _settle(self) -> None:
@@ -195,17 +205,21 @@ class RmwStore:
 
     # ── results out ──────────────────────────────────────────────────────────────────────────
 
-    def changes(self) -> Iterator[pa.RecordBatch]:
+    def results(self, watermark_us: int | None) -> Iterator[pa.RecordBatch]:
+        """Changed rows, or those of the windows that the watermark closes."""
+        return self._changes() if self.spec.emit == "changes" else self._closed(watermark_us)
+
+    def _changes(self) -> Iterator[pa.RecordBatch]:
         """Every row that this epoch changed, once, as it is now."""
         for slice_us in sorted(self._touched()):
             yield from self._results(slice_us, self._changed_runs(slice_us))
 
-    def closed(self, watermark_us: int | None) -> Iterator[pa.RecordBatch]:
+    def _closed(self, watermark_us: int | None) -> Iterator[pa.RecordBatch]:
         """Every row of the windows that `watermark_us` closes."""
-        for slice_us in self.closing(watermark_us):
+        for slice_us in self._closing(watermark_us):
             yield from self._results(slice_us, self._whole_runs(slice_us))
 
-    def closing(self, watermark_us: int | None) -> list[int]:
+    def _closing(self, watermark_us: int | None) -> list[int]:
         """The live slices that `watermark_us` closes, oldest first."""
         live, window = self._stored_slices() | set(self._slices), self.spec.window
         return sorted(
@@ -253,25 +267,19 @@ class RmwStore:
 
     # ── commit ───────────────────────────────────────────────────────────────────────────────
 
-    def _dirty_sections(self, live: Callable[[int], bool]) -> list[tuple[int, list[Run]]]:
+    def _dirty_sections(self, live: Callable[[int], bool]) -> Sections:
         dirty = sorted(s for s, state in self._slices.items() if state.table.dirty_count and live(s))
         return [(slice_us, [self._dirty_run(slice_us)]) for slice_us in dirty]
 
-    def changed_sections(self, watermark_us: int | None) -> list[tuple[int, list[Run]]]:
-        """What the epoch changed and the watermark leaves alive, gathered: ready to be sealed."""
-        window = self.spec.window
-        return self._dirty_sections(lambda s: not is_closed(s, window, watermark_us))
+    def gather(self, watermark_us: int | None) -> Write:
+        """What the epoch changed; the thunk touches no table."""
+        window, spilled = self.spec.window, list(self.spilled)
+        sections = self._dirty_sections(lambda s: not is_closed(s, window, watermark_us))
+        return lambda: [*spilled, self.seal(self._kind, sections)] if sections else spilled
 
-    def seal_epoch(self, sections: list[tuple[int, list[Run]]]) -> list[Segment]:
-        """Write the gathered sections; all segments of the epoch, oldest first.
-
-        Touches no table, so it may run in another thread while results are read.
-        """
-        return [*self.spilled, self.seal(sections)] if sections else list(self.spilled)
-
-    def settle_epoch(self, segments: list[Segment], watermark_us: int | None) -> None:
+    def settle(self, segments: list[Segment], watermark_us: int | None) -> None:
         """The epoch is durable: what it wrote is clean now, and closed windows are gone."""
-        for slice_us in self.closing(watermark_us):
+        for slice_us in self._closing(watermark_us):
             self._drop(slice_us)
             self._parked.pop(slice_us, None)
             for segment in segments:
@@ -282,6 +290,26 @@ class RmwStore:
         if self.memory_bytes > self.budget.share_bytes:
             self._evict(self._slices.values(), self.budget.share_bytes // 2)
             self._park()
+
+    def is_live(self, segment: Segment, watermark_us: int | None) -> bool:
+        return not all(is_closed(slice_us, self.spec.window, watermark_us) for slice_us in segment.sections)
+
+    def compaction(self, many: int | None = None) -> Compaction | None:
+        chosen = plan([segment.size for segment in self.segments])
+        if chosen is None or (many is not None and len(self.segments) <= many):
+            return None
+        inputs, kind, window, bound = (
+            tuple(self.segments[chosen]),
+            self._kind,
+            self.spec.window,
+            self.watermark_us,
+        )
+
+        def write(path: Path, stop: threading.Event) -> bool:
+            live = compact(inputs, path, kind.shape, lambda s: not is_closed(s, window, bound), stop=stop)
+            return live is not None
+
+        return Compaction(inputs, kind, write)
 
 
 def _heap_bytes(rows: pa.RecordBatch) -> int:

@@ -72,9 +72,10 @@ class Segment:
     """An open segment."""
 
     def __init__(
-        self, path: str, fd: int, size: int, width: int, keys: Sequence[int], footer: Footer
+        self, path: str, fd: int, size: int, width: int, keys: Sequence[int], footer: Footer, kind: str
     ) -> None:
         self.path = path
+        self.kind = kind  # what its rows are to the store (`store.contract.FileKind`)
         self.size = size
         self.width = width
         self.checksum = footer.checksum
@@ -90,7 +91,13 @@ class Segment:
 
     @classmethod
     def open(
-        cls, path: str | Path, width: int, variable_key_words: Sequence[int], *, checksum: int | None = None
+        cls,
+        path: str | Path,
+        width: int,
+        variable_key_words: Sequence[int],
+        *,
+        checksum: int | None = None,
+        kind: str = "rows",
     ) -> Segment:
         """Open and verify header, footer and trailer; a section's index is read when first used.
 
@@ -111,7 +118,7 @@ class Segment:
                 raise form.corrupt(path, "it is intact, but not the file that the manifest names")
             if not set(variable_key_words) <= set(footer.variable_words):
                 raise form.corrupt(path, "its variable words are not those of the operator")
-            return cls(str(path), fd, size, width, variable_key_words, footer)
+            return cls(str(path), fd, size, width, variable_key_words, footer, kind)
         except BaseException:
             os.close(fd)
             raise

@@ -1,11 +1,13 @@
-"""Cutting rows into slices: which window each row belongs to, and which rows are late. Pure functions.
+"""Cutting time into slices: which slice a row belongs to, which windows a slice is part of. Pure functions.
 
-A slice is the start of a tumbling window in microseconds; without a window all rows are of slice 0.
+A slice is named by its start in microseconds. Every fixed window is a row of whole slices, so a row is
+kept once however many windows cover it; a tumbling window is one slice. Without a window there is slice 0.
+A slice is closed when the last window that covers it is, its lateness included.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -18,20 +20,44 @@ WHOLE = 0  # the only slice of an operator without a window
 I64 = npt.NDArray[np.int64]
 
 
-def end_of(slice_us: int, window: Window | None) -> int | None:
-    """When the slice's window ends; None: never."""
-    return None if window is None else slice_us + window.width_us
+def last_window(slice_us: int, window: Window) -> int:
+    """The start of the latest window that covers the slice."""
+    return slice_us - (slice_us - window.offset_us) % window.every_us
 
 
 def is_closed(slice_us: int, window: Window | None, watermark_us: int | None) -> bool:
-    """Whether the watermark has passed the slice's window."""
-    end = end_of(slice_us, window)
-    return end is not None and watermark_us is not None and end <= watermark_us
+    """Whether the watermark has passed every window that covers the slice, for good."""
+    if window is None or watermark_us is None:
+        return False
+    return last_window(slice_us, window) + window.width_us + window.lateness_us <= watermark_us
+
+
+def windows_over(slice_us: int, window: Window) -> range:
+    """The starts of the windows that cover the slice, oldest first."""
+    last = last_window(slice_us, window)
+    covering = -(-(last + window.width_us - slice_us) // window.every_us)
+    return range(last - (covering - 1) * window.every_us, last + 1, window.every_us)
+
+
+def slices_of(start_us: int, window: Window) -> range:
+    """The slices of the window that starts there, oldest first."""
+    return range(start_us, start_us + window.width_us, window.slice_us)
+
+
+def closing(
+    slices: Iterable[int], window: Window, before_us: int | None, watermark_us: int | None
+) -> list[int]:
+    """The windows over any of the slices that end in `(before_us, watermark_us]`, by their starts."""
+    if watermark_us is None:
+        return []
+    found = {start for slice_us in slices for start in windows_over(slice_us, window)}
+    ended = sorted(start for start in found if start + window.width_us <= watermark_us)
+    return [start for start in ended if before_us is None or start + window.width_us > before_us]
 
 
 def starts(times_us: I64, window: Window) -> I64:
-    """The window start of each event time."""
-    return times_us - np.mod(times_us - window.offset_us, window.width_us)
+    """The slice of each event time."""
+    return times_us - np.mod(times_us - window.offset_us, window.slice_us)
 
 
 def times_of(rows: pa.RecordBatch) -> I64:
@@ -44,15 +70,21 @@ def times_of(rows: pa.RecordBatch) -> I64:
 def cut(
     rows: pa.RecordBatch, window: Window | None, watermark_us: int | None
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Rows by slice, leaving out rows whose window the watermark has closed."""
+    """Rows by slice, leaving out rows whose slice the watermark has closed."""
     if window is None:
         yield WHOLE, rows
         return
     of_row = starts(times_of(rows), window)
-    if watermark_us is not None and len(of_row) and of_row.min() + window.width_us <= watermark_us:
-        timely = of_row + window.width_us > watermark_us
+    if len(of_row) and watermark_us is not None and is_closed(int(of_row.min()), window, watermark_us):
+        timely = _ends(of_row, window) > watermark_us
         rows, of_row = rows.filter(pa.array(timely)), of_row[timely]
     yield from _grouped(rows, of_row)
+
+
+def _ends(slices: I64, window: Window) -> I64:
+    """When the last window over each slice is closed for good."""
+    last = slices - np.mod(slices - window.offset_us, window.every_us)
+    return last + (window.width_us + window.lateness_us)
 
 
 def _grouped(rows: pa.RecordBatch, of_row: I64) -> Iterator[tuple[int, pa.RecordBatch]]:

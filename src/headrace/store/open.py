@@ -1,0 +1,29 @@
+"""Opens the store that an operator's state lives in: the one place that knows every kind of store."""
+
+from __future__ import annotations
+
+from headrace.spec import OperatorSpec
+from headrace.store.budget import MemoryBudget
+from headrace.store.contract import FileKind, Seal, Store
+from headrace.store.layout import RowLayout
+from headrace.store.rmw import RmwStore
+from headrace.store.segment import Segment
+
+ROWS = "rows"
+
+
+def kinds_of(spec: OperatorSpec) -> tuple[FileKind, ...]:
+    """The kinds of segments that the operator's store writes; the first holds its rows."""
+    return (FileKind(ROWS, RowLayout(spec)),)
+
+
+def open_store(
+    spec: OperatorSpec,
+    budget: MemoryBudget,
+    seal: Seal,
+    segments: list[Segment],
+    watermark_us: int | None,
+    known_keys: int,
+) -> Store:
+    """The store over the segments of one version; `known_keys` is what the manifest says of it."""
+    return RmwStore(spec, budget, seal, segments, watermark_us, known_keys)
