@@ -23,6 +23,7 @@ HASH, TIME = "__hash", "__time"
 WINDOW_START, WINDOW_END = "__window_start", "__window_end"
 SIDE, GROUP = "__side", "__group"
 LEFT, RIGHT = 0, 1  # what SIDE says of a row
+ALONE = 2  # added to SIDE: a key is null, so that the row meets no other
 
 Kind = Literal["count", "sum", "min", "max", "moments", "first", "last"]
 Emit = Literal["changes", "final"]
@@ -76,11 +77,16 @@ class Holistic:
 
 @dataclass(frozen=True)
 class Join:
-    """Rows of two streams meet in a window; SIDE says which stream a row is of."""
+    """Rows of two streams meet in a window; SIDE says which stream a row is of.
+
+    The columns of a side name the inputs they travel in. Columns of the two sides share an input where
+    their types are equal, and the event time needs none (its name is TIME): a row is as wide as its wider
+    side, not as both.
+    """
 
     how: How
-    left: tuple[str, ...]  # inputs of the left stream; null in rows of the right one
-    right: tuple[str, ...]
+    left: tuple[Field, ...]
+    right: tuple[Field, ...]
 
 
 @dataclass(frozen=True)
@@ -152,7 +158,7 @@ def _holistic(said: dict[str, Any]) -> Holistic:
 
 
 def _join(said: dict[str, Any]) -> Join:
-    return Join(said["how"], tuple(said["left"]), tuple(said["right"]))
+    return Join(said["how"], *(tuple(Field(**field) for field in said[side]) for side in ("left", "right")))
 
 
 def input_schema(spec: OperatorSpec) -> pa.Schema:
@@ -169,21 +175,30 @@ def input_schema(spec: OperatorSpec) -> pa.Schema:
 def output_schema(spec: OperatorSpec) -> pa.Schema:
     """What results look like on their way back: keys, window bounds, then what the operator computes.
 
-    Accumulators come as `a0`, `a1`, …, holistic results as `h0`, `h1`, …; a join and a grouped operator
-    return inputs under their own names, the latter after GROUP, a number that changes with the group.
+    Accumulators come as `a0`, `a1`, …, holistic results as `h0`, `h1`, …, the columns of a join's sides as
+    `l0`, … and `r0`, …. A grouped operator returns its inputs under their own names, after GROUP, a number
+    that changes with the group.
     """
     fields = [pa.field(f.name, arrow_type(f.type)) for f in spec.keys]
     if spec.window:
         fields += [pa.field(name, arrow_type("timestamp")) for name in (WINDOW_START, WINDOW_END)]
     if spec.grouped:
         fields += [pa.field(GROUP, pa.int64()), pa.field(TIME, arrow_type("timestamp"))]
-    if spec.grouped or spec.join:
+    if spec.join:
+        fields += [pa.field(name, arrow_type(kind)) for name, kind in join_columns(spec.join)]
+    if spec.grouped:
         fields += [pa.field(f.name, arrow_type(f.type)) for f in spec.inputs]
     for index, accumulator in enumerate(spec.accumulators):
         fields += [pa.field(name, arrow_type(kind)) for name, kind in result_columns(index, accumulator)]
     for index, holistic in enumerate(spec.holistics):
         fields.append(pa.field(f"h{index}", holistic_type(holistic)))
     return pa.schema(fields)
+
+
+def join_columns(join: Join) -> list[tuple[str, str]]:
+    """Names and types of the columns that a join returns beside keys and window."""
+    sides = (("l", join.left), ("r", join.right))
+    return [(f"{side}{index}", f.type) for side, fields in sides for index, f in enumerate(fields)]
 
 
 def holistic_type(holistic: Holistic) -> pa.DataType:
