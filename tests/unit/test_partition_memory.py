@@ -28,6 +28,7 @@ from headrace.host.partition import Partition
 from headrace.host.service import PartitionService
 from headrace.host.upkeep import Compacted
 from headrace.spec import Accumulator, Field, OperatorSpec, Window, input_schema
+from headrace.store.open import kinds_of
 from headrace.store.segment import Segment
 
 SUMS = OperatorSpec(
@@ -135,7 +136,7 @@ def test_a_segment_that_cannot_be_placed_leaves_nothing(tmp_path: Path) -> None:
     publisher = ManifestPublisher(blobs, "p", SystemClock(), Retry(tries=1))
     home = PartitionHome(blobs, "p", publisher, itertools.count())
     with pytest.raises(TryAgain, match="no space"):
-        home.sealer(ticket(tmp_path, 0, 1), 1)([])
+        home.sealer(ticket(tmp_path, 0, 1), 1)(kinds_of(ticket(tmp_path, 0, 1).operator)[0], [])
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
