@@ -37,6 +37,8 @@ if TYPE_CHECKING:
         variance,
     )
     from headrace.spark.builder import GroupedStream, Stream, stream
+    from headrace.spark.explain import explain
+    from headrace.spark.marks import append, point_update, range_read
     from headrace.spark.progress import progress
     from headrace.spark.windows import Tumbling, tumbling
 
@@ -47,14 +49,18 @@ __all__ = [
     "SettingError",
     "Stream",
     "Tumbling",
+    "append",
     "avg",
     "count",
+    "explain",
     "first",
     "last",
     "max",
     "mean",
     "min",
+    "point_update",
     "progress",
+    "range_read",
     "stddev",
     "stddev_pop",
     "stddev_samp",
@@ -73,6 +79,10 @@ _HOMES = {
     "Tumbling": "windows",
     "tumbling": "windows",
     "progress": "progress",
+    "explain": "explain",
+    "append": "marks",
+    "point_update": "marks",
+    "range_read": "marks",
 }
 
 

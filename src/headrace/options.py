@@ -16,6 +16,7 @@ from typing import Any, Literal
 from urllib.parse import unquote, urlsplit
 
 from headrace.errors import SettingError
+from headrace.store.choose import NAMES, Said
 
 PREFIX = "spark.headrace."
 PARTITIONS_MAX = 1024
@@ -34,6 +35,7 @@ class Options:
     memory_bytes: int
     partitions: int
     host_per: HostPer
+    store: Said = "auto"
 
 
 @dataclass(frozen=True)
@@ -112,6 +114,12 @@ def _host_per(text: str) -> str:
     return text
 
 
+def _store(text: str) -> str:
+    if text not in NAMES:
+        raise ValueError(f"say one of {', '.join(NAMES)}")
+    return text
+
+
 SETTINGS: tuple[Setting, ...] = (
     Setting(
         "state.location",
@@ -138,6 +146,14 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         "host.per", "host_per", "machine|executor", "machine", "how many state hosts there are", _host_per
     ),
+    Setting(
+        "store",
+        "store",
+        "|".join(NAMES),
+        "auto",
+        "how state is laid out; auto follows from the operator",
+        _store,
+    ),
 )
 
 
@@ -157,6 +173,7 @@ def read_options(conf: Mapping[str, str], parallelism: int) -> Options:
         "memory_bytes": parse_bytes("1g"),
         "partitions": min(max(parallelism, 1), PARTITIONS_MAX),
         "host_per": "machine",
+        "store": "auto",
     }
     for name in sorted(conf):
         if name == PREFIX.rstrip(".") or name.startswith(PREFIX):

@@ -28,9 +28,12 @@ def test_every_setting_is_read() -> None:
         "spark.headrace.memory": "256m",
         "spark.headrace.partitions": "8",
         "spark.headrace.host.per": "executor",
+        "spark.headrace.store": "memory",
     }
     assert len(conf) == len(SETTINGS)
-    assert read_options(conf, 1) == Options("/data/my state", "/fast", 3, True, 256 << 20, 8, "executor")
+    assert read_options(conf, 1) == Options(
+        "/data/my state", "/fast", 3, True, 256 << 20, 8, "executor", "memory"
+    )
 
 
 @pytest.mark.parametrize(

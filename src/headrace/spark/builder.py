@@ -18,6 +18,7 @@ from headrace.spark.operator import Request, build
 from headrace.spark.plans import WATERMARK_KEY, watermarks
 from headrace.spark.windows import Tumbling
 from headrace.spec import Emit
+from headrace.store.choose import Said, checked
 
 NAME_LENGTH_MAX = 100
 
@@ -33,7 +34,7 @@ def stream(df: DataFrame) -> Stream:
     Returns
     -------
     Stream
-        Offers ``withWatermark``, ``name`` and ``groupBy``.
+        Offers ``withWatermark``, ``name``, ``store`` and ``groupBy``.
 
     Examples
     --------
@@ -63,6 +64,7 @@ class Stream:
     df: DataFrame
     time: str | None = None
     called: str | None = None
+    kept_in: Said = "auto"
 
     def withWatermark(self, eventTime: str, delayThreshold: str) -> Stream:
         """Say which column is the event time, and how late its rows may be.
@@ -119,6 +121,27 @@ class Stream:
         """
         return replace(self, called=_checked_name(name))
 
+    def store(self, store: Said) -> Stream:
+        """Say which store holds the operator's state, instead of the one that follows from the operator.
+
+        Parameters
+        ----------
+        store : {"auto", "rmw", "aar", "aur", "range", "memory", "rocksdb"}
+            ``"auto"`` leaves it to ``spark.headrace.store``. One that cannot hold the state is refused when
+            the query is built; ``hr.explain`` says which one was taken.
+
+        Returns
+        -------
+        Stream
+            The stream whose next operator keeps its state there.
+
+        Examples
+        --------
+        >>> import headrace as hr
+        >>> hr.stream(df).store("memory").groupBy("user").agg(n=hr.count())  # doctest: +SKIP
+        """
+        return replace(self, kept_in=checked(store))
+
     def groupBy(self, *keys: str | Column | Tumbling) -> GroupedStream:
         """Group rows by key columns and at most one window.
 
@@ -144,7 +167,7 @@ class Stream:
             raise QueryError(
                 "groupBy takes one window", hint="make a second operator for the second window"
             )
-        return GroupedStream(self, tuple(flat), self.called)
+        return GroupedStream(self, tuple(flat), self.called, self.kept_in)
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,6 +177,7 @@ class GroupedStream:
     stream: Stream
     keys: tuple[str | Column | Tumbling, ...]
     called: str | None
+    kept_in: Said = "auto"
 
     def name(self, name: str) -> GroupedStream:
         """Name the operator, as ``Stream.name`` does.
@@ -174,6 +198,27 @@ class GroupedStream:
         >>> hr.stream(df).groupBy("user").name("totals").agg(n=hr.count())  # doctest: +SKIP
         """
         return replace(self, called=_checked_name(name))
+
+    def store(self, store: Said) -> GroupedStream:
+        """Say which store holds the operator's state, instead of the one that follows from the operator.
+
+        Parameters
+        ----------
+        store : {"auto", "rmw", "aar", "aur", "range", "memory", "rocksdb"}
+            ``"auto"`` leaves it to ``spark.headrace.store``. One that cannot hold the state is refused when
+            the query is built; ``hr.explain`` says which one was taken.
+
+        Returns
+        -------
+        GroupedStream
+            The same groups, kept there.
+
+        Examples
+        --------
+        >>> import headrace as hr
+        >>> hr.stream(df).groupBy("user").store("memory").agg(n=hr.count())  # doctest: +SKIP
+        """
+        return replace(self, kept_in=checked(store))
 
     def agg(self, emit: Emit | None = None, **aggregates: Aggregate) -> DataFrame:
         """Aggregate each group; the result is a streaming DataFrame again.
@@ -210,6 +255,7 @@ class GroupedStream:
             self.called,
             emit,
             tuple(aggregates.items()),
+            self.kept_in,
         )
         return build(request)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pyspark.errors import AnalysisException
@@ -15,6 +15,7 @@ from headrace.options import Options, read_options
 from headrace.spark.aggregates import Aggregate
 from headrace.spark.columns import Resolved, case_insensitive, check_distinct, first_line, resolve
 from headrace.spark.driver import coordinator_for
+from headrace.spark.explain import remember
 from headrace.spark.finalise import ORDERED, AccumulatorPlan, wanted
 from headrace.spark.keys import flatten, rebuild
 from headrace.spark.plans import TASK_PREFIX, Watermark, operators_below, watermarks
@@ -22,6 +23,7 @@ from headrace.spark.project import Blueprint, result_struct, wire_rows
 from headrace.spark.task import Task, stateful_task
 from headrace.spark.windows import Tumbling, event_time, is_wall_time, window_column, window_of
 from headrace.spec import Emit, Field, OperatorSpec
+from headrace.store.choose import Choice, Pattern, Said, choose_for
 
 _STATELESS_AQE = "spark.sql.adaptive.streaming.stateless.enabled"
 
@@ -36,17 +38,28 @@ class Request:
     name: str | None
     emit: Emit | None
     aggregates: tuple[tuple[str, Aggregate], ...]
+    store: Said = "auto"
 
 
 def build(request: Request) -> DataFrame:
     """The request as a streaming DataFrame; raises before anything runs."""
     spark = request.df.sparkSession
     options = session_options(spark)
-    blueprint = draw(request, options)
+    blueprint, choice = chosen(draw(request, options), options, request.store)
     task = make_task(spark, blueprint, options)
     # Spark takes the operator for stateless; adaptive execution would change its partitions.
     spark.conf.set(_STATELESS_AQE, "false")
-    return assemble(request.df, blueprint, task)
+    built = assemble(request.df, blueprint, task)
+    remember(built, blueprint.spec, choice)
+    return built
+
+
+def chosen(
+    blueprint: Blueprint, options: Options, said: Said, marked: Pattern | None = None
+) -> tuple[Blueprint, Choice]:
+    """The blueprint with its store, and why it is that one."""
+    choice = choose_for(blueprint.spec, said=said, marked=marked, setting=options.store)
+    return replace(blueprint, spec=replace(blueprint.spec, store=choice.store)), choice
 
 
 def session_options(spark: SparkSession) -> Options:

@@ -1,0 +1,158 @@
+"""Which store an operator's state gets, and why. Pure: a table, and who may overrule it.
+
+The operator's work and its window name the access pattern. A fold changes one row per key (RMW). Kept rows
+are appended and read when their window closes: all windows together (AAR), or each on its own (AUR).
+An operator's own `.store(…)` overrules a decorated function, that overrules the setting, that the table.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from headrace.errors import QueryError
+from headrace.spec import OperatorSpec, StoreName
+
+Work = Literal["fold", "keep", "join"]
+WindowKind = Literal["none", "fixed", "session"]
+Pattern = Literal["point_update", "append", "range_read"]
+Said = Literal["auto", "rmw", "aar", "aur", "range", "memory", "rocksdb"]
+
+NAMES: tuple[Said, ...] = ("auto", "rmw", "aar", "aur", "range", "memory", "rocksdb")
+SETTING = "spark.headrace.store"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One kind of operator: the stores that can hold its state, the best first, and why it is the best."""
+
+    stores: tuple[StoreName, ...]
+    reason: str
+
+
+TABLE: dict[tuple[Work, WindowKind], Row] = {
+    ("fold", "none"): Row(
+        ("rmw", "memory", "rocksdb"), "each row changes one state row of its key (point update)"
+    ),
+    ("fold", "fixed"): Row(
+        ("rmw", "memory", "rocksdb"), "each row changes one state row of its key and slice (point update)"
+    ),
+    ("fold", "session"): Row(("rmw", "memory"), "each row changes one session of its key (point update)"),
+    ("keep", "fixed"): Row(
+        ("aar", "range"),
+        "rows are kept until their window closes, and windows close together (append, aligned read)",
+    ),
+    ("keep", "session"): Row(
+        ("aur",), "rows are kept until their session closes, each at its own time (append, unaligned read)"
+    ),
+    ("join", "fixed"): Row(
+        ("aar", "range"), "rows of both sides are kept until their window closes (append, aligned read)"
+    ),
+    ("join", "session"): Row(
+        ("aur",), "rows of both sides are kept until their session closes (append, unaligned read)"
+    ),
+}
+
+_WORDS: dict[Work, str] = {
+    "fold": "an operator that folds rows into accumulators",
+    "keep": "an operator that keeps its rows until their window closes",
+    "join": "a join",
+}
+_WINDOWS: dict[WindowKind, str] = {
+    "none": "without a window",
+    "fixed": "over fixed windows",
+    "session": "over sessions",
+}
+_STORES_OF: dict[Pattern, tuple[StoreName, ...]] = {
+    "point_update": ("rmw",),
+    "append": ("aar", "aur"),
+    "range_read": ("range",),
+}
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A store, and the sentence that explains it."""
+
+    store: StoreName
+    reason: str
+
+
+def work_of(spec: OperatorSpec) -> Work:
+    if spec.join is not None:
+        return "join"
+    return "keep" if spec.keeps else "fold"
+
+
+def window_kind(spec: OperatorSpec) -> WindowKind:
+    if spec.window is None:
+        return "none"
+    return "session" if spec.window.session else "fixed"
+
+
+def choose(
+    work: Work,
+    window: WindowKind,
+    *,
+    said: Said = "auto",
+    marked: Pattern | None = None,
+    setting: Said = "auto",
+) -> Choice:
+    """The store of such an operator; raises `QueryError` where what was said cannot hold its state."""
+    row = TABLE.get((work, window))
+    if row is None:
+        raise QueryError(
+            f"{_WORDS[work]} needs a window: without one it would keep its rows for ever",
+            hint="add hr.tumbling(…), hr.sliding(…) or hr.session(…)",
+        )
+    if said != "auto":
+        return _named(said, f".store({said!r})", work, window, row)
+    if marked is not None:
+        return _marked(marked, work, window, row)
+    if setting != "auto":
+        return _named(setting, f"{SETTING}={setting}", work, window, row)
+    return Choice(row.stores[0], row.reason)
+
+
+def choose_for(
+    spec: OperatorSpec, *, said: Said = "auto", marked: Pattern | None = None, setting: Said = "auto"
+) -> Choice:
+    """`choose` by what the operator is."""
+    return choose(work_of(spec), window_kind(spec), said=said, marked=marked, setting=setting)
+
+
+def checked(name: object) -> Said:
+    """`name` as one of the names that `.store(…)` takes."""
+    for known in NAMES:
+        if name == known:
+            return known
+    raise QueryError(f"{name!r} is not a store", hint=f"say one of {', '.join(NAMES)}")
+
+
+def _named(store: StoreName, by: str, work: Work, window: WindowKind, row: Row) -> Choice:
+    if store not in row.stores:
+        raise QueryError(
+            f"{by}: the {store} store cannot hold the state of {_WORDS[work]} {_WINDOWS[window]}",
+            hint=f"possible here: auto, {', '.join(row.stores)}",
+        )
+    return Choice(store, f"{by} says so")
+
+
+def _marked(pattern: Pattern, work: Work, window: WindowKind, row: Row) -> Choice:
+    fitting = [store for store in row.stores if store in _STORES_OF[pattern]]
+    if not fitting:
+        reason = (
+            "the function sees whole windows, so its rows must be kept as they are"
+            if pattern == "point_update"
+            else f"no store of that pattern holds the state of {_WORDS[work]} {_WINDOWS[window]}"
+        )
+        raise QueryError(
+            f"@hr.{pattern}: {reason}",
+            hint=f"take the decorator off, or say one of {_patterns(row)}",
+        )
+    return Choice(fitting[0], f"the function is marked @hr.{pattern}")
+
+
+def _patterns(row: Row) -> str:
+    fitting = [f"@hr.{name}" for name, stores in _STORES_OF.items() if set(stores) & set(row.stores)]
+    return ", ".join(fitting)
