@@ -31,9 +31,14 @@ def test_every_option_is_read_whatever_its_case() -> None:
             "baseTime": "2020-01-01T00:00:00Z",
             "partitions": "2",
             "extra": "false",
+            "activePeople": "11",
+            "inFlightAuctions": "12",
+            "hotAuctionRatio": "13",
+            "hotBidderRatio": "14",
+            "hotSellerRatio": "15",
         }
     )
-    config = NexmarkConfig(-2, 5, 1_577_836_800_000, 4, 0.5, 9, False)
+    config = NexmarkConfig(-2, 5, 1_577_836_800_000, 4, 0.5, 9, False, 11, 12, 13, 14, 15)
     assert options == NexmarkOptions(config, "bid", 10, 3, True, 2)
 
 
@@ -58,6 +63,8 @@ def test_base_time_is_milliseconds_or_iso(text: str) -> None:
         ("baseTime", "yesterday"),
         ("partitions", "0"),
         ("extra", "1"),
+        ("activePeople", "0"),
+        ("hotBidderRatio", "none"),
     ],
 )
 def test_a_bad_value_is_named(name: str, text: str) -> None:

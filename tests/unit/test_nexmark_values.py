@@ -161,3 +161,12 @@ def test_letters_of_neighbouring_events_are_unrelated(bids: pa.RecordBatch) -> N
     assert same == 0
     first = np.bincount([ord(extra[0]) - 97 for extra in extras], minlength=26) / len(extras)
     assert np.abs(first - 1 / 26).max() < 0.006
+
+
+def test_more_people_and_auctions_without_hot_ones_spread_the_bids() -> None:
+    crowd = NexmarkConfig(
+        active_people=50_000, in_flight_auctions=50_000, hot_bidder_ratio=1, hot_auction_ratio=1
+    )
+    bids = NexmarkGenerator(crowd).batch("bid", 5_000_000, 5_020_000)
+    for column in ("bidder", "auction"):
+        assert len(set(bids[column].to_pylist())) > 15_000

@@ -14,8 +14,6 @@ from headrace.bench.nexmark.config import (
     FIRST_AUCTION_ID,
     FIRST_CATEGORY_ID,
     FIRST_PERSON_ID,
-    HOT_SELLER_RATIO,
-    IN_FLIGHT_AUCTIONS,
 )
 from headrace.bench.nexmark.draws import I64
 from headrace.bench.nexmark.ids import any_person, hot, last_auction, last_person, time_ms
@@ -26,7 +24,6 @@ from headrace.bench.nexmark.text import empty, padding, text
 _HOT_SELLER, _SELLER, _CATEGORY, _INITIAL_BID, _LENGTH, _RESERVE = 2, 3, 4, 5, 6, 7
 _NAME_LENGTH, _DESCRIPTION_LENGTH, _NAME, _DESCRIPTION = 8, 9, 10, 16
 _FIXED_BYTES = 48
-_FLIGHT_EVENTS = IN_FLIGHT_AUCTIONS * EPOCH_EVENTS // AUCTIONS
 
 
 def auctions(events: Slice) -> pa.RecordBatch:
@@ -51,15 +48,17 @@ def auctions(events: Slice) -> pa.RecordBatch:
 
 
 def _seller(events: Slice) -> I64:
-    """Three in four auctions belong to the hot seller."""
+    """By default three in four auctions belong to the hot seller."""
     last = last_person(events.ids)
-    chosen = any_person(last, events.draws, _SELLER)
-    return np.where(events.draws.below(_HOT_SELLER, HOT_SELLER_RATIO) > 0, hot(last), chosen)
+    config = events.config
+    chosen = any_person(last, events.draws, _SELLER, config.active_people)
+    return np.where(events.draws.below(_HOT_SELLER, config.hot_seller_ratio) > 0, hot(last), chosen)
 
 
 def _length_ms(events: Slice) -> I64:
-    """How long an auction runs: about as long as a hundred auctions take to appear."""
-    ahead = time_ms(events.ids + _FLIGHT_EVENTS, events.config) - time_ms(events.ids, events.config)
+    """How long an auction runs: about as long as those in flight took to appear, a hundred by default."""
+    flight = events.config.in_flight_auctions * EPOCH_EVENTS // AUCTIONS
+    ahead = time_ms(events.ids + flight, events.config) - time_ms(events.ids, events.config)
     return 1 + events.draws.below(_LENGTH, np.maximum(2 * ahead, 1))
 
 

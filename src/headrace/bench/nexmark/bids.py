@@ -10,8 +10,6 @@ from headrace.bench.nexmark.config import (
     BID_BYTES,
     FIRST_AUCTION_ID,
     FIRST_PERSON_ID,
-    HOT_AUCTION_RATIO,
-    HOT_BIDDER_RATIO,
 )
 from headrace.bench.nexmark.draws import I64, Draws
 from headrace.bench.nexmark.ids import any_auction, any_person, hot, last_auction, last_person
@@ -40,17 +38,19 @@ def bids(events: Slice, channels: Channels) -> pa.RecordBatch:
 
 
 def _auction(events: Slice) -> I64:
-    """Every second bid is on the hot auction."""
+    """By default every second bid is on the hot auction."""
     last = last_auction(events.ids)
-    chosen = any_auction(last, events.draws, _AUCTION)
-    return np.where(events.draws.below(_HOT_AUCTION, HOT_AUCTION_RATIO) > 0, hot(last), chosen)
+    config = events.config
+    chosen = any_auction(last, events.draws, _AUCTION, config.in_flight_auctions)
+    return np.where(events.draws.below(_HOT_AUCTION, config.hot_auction_ratio) > 0, hot(last), chosen)
 
 
 def _bidder(events: Slice) -> I64:
-    """Three in four bids come from the hot bidder, who is the neighbour of the hot seller."""
+    """By default three in four bids come from the hot bidder, who is the neighbour of the hot seller."""
     last = last_person(events.ids)
-    chosen = any_person(last, events.draws, _BIDDER)
-    return np.where(events.draws.below(_HOT_BIDDER, HOT_BIDDER_RATIO) > 0, hot(last) + 1, chosen)
+    config = events.config
+    chosen = any_person(last, events.draws, _BIDDER, config.active_people)
+    return np.where(events.draws.below(_HOT_BIDDER, config.hot_bidder_ratio) > 0, hot(last) + 1, chosen)
 
 
 def _channel(draws: Draws) -> I64:

@@ -51,6 +51,10 @@ class NexmarkConfig:
         With this probability an event's time is moved back by 1 to `late_max_ms` milliseconds.
     extra : bool
         Whether the `extra` columns hold padding; when false they are empty strings.
+    active_people, in_flight_auctions : int
+        How many people bid and sell at a time, and on how many auctions; Beam's defaults.
+    hot_auction_ratio, hot_bidder_ratio, hot_seller_ratio : int
+        Of this many bids (auctions), all but one go to the hot auction, bidder or seller; 1: none is hot.
     """
 
     seed: int = 0
@@ -60,6 +64,11 @@ class NexmarkConfig:
     late_probability: float = 0.0
     late_max_ms: int = 3000
     extra: bool = True
+    active_people: int = ACTIVE_PEOPLE
+    in_flight_auctions: int = IN_FLIGHT_AUCTIONS
+    hot_auction_ratio: int = HOT_AUCTION_RATIO
+    hot_bidder_ratio: int = HOT_BIDDER_RATIO
+    hot_seller_ratio: int = HOT_SELLER_RATIO
 
     def __post_init__(self) -> None:
         _check(self.rate >= 1, f"rate is {self.rate}", "give at least one event per second")
@@ -78,6 +87,17 @@ class NexmarkConfig:
             f"lateMaxMs is {self.late_max_ms}",
             "give at least 1 millisecond",
         )
+        for name, number in self._crowd().items():
+            _check(1 <= number < 1 << 31, f"{name} is {number}", "give a positive number below 2**31")
+
+    def _crowd(self) -> dict[str, int]:
+        return {
+            "activePeople": self.active_people,
+            "inFlightAuctions": self.in_flight_auctions,
+            "hotAuctionRatio": self.hot_auction_ratio,
+            "hotBidderRatio": self.hot_bidder_ratio,
+            "hotSellerRatio": self.hot_seller_ratio,
+        }
 
 
 def _check(holds: bool, found: str, hint: str) -> None:

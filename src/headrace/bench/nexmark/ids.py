@@ -5,12 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from headrace.bench.nexmark.config import (
-    ACTIVE_PEOPLE,
     AUCTIONS,
     EPOCH_EVENTS,
     HOT_BATCH,
     ID_LEAD,
-    IN_FLIGHT_AUCTIONS,
     PERSONS,
     SHUFFLE_PRIME,
     NexmarkConfig,
@@ -55,16 +53,16 @@ def last_auction(ids: I64) -> I64:
     return ids // EPOCH_EVENTS * AUCTIONS + np.maximum(made, -1)
 
 
-def any_person(last: I64, draws: Draws, draw: int) -> I64:
+def any_person(last: I64, draws: Draws, draw: int, active_people: int) -> I64:
     """One of the active people, or of the next few that do not exist yet."""
     people = last + 1
-    active = np.minimum(people, ACTIVE_PEOPLE)
+    active = np.minimum(people, active_people)
     return people - active + draws.below(draw, active + ID_LEAD)
 
 
-def any_auction(last: I64, draws: Draws, draw: int) -> I64:
+def any_auction(last: I64, draws: Draws, draw: int, in_flight: int) -> I64:
     """One of the auctions in flight, or of the next few that do not exist yet."""
-    lowest = np.maximum(last - IN_FLIGHT_AUCTIONS, 0)
+    lowest = np.maximum(last - in_flight, 0)
     return lowest + draws.below(draw, last - lowest + 1 + ID_LEAD)
 
 

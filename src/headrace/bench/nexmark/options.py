@@ -7,7 +7,15 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TypeVar
 
-from headrace.bench.nexmark.config import BASE_TIME_MS, NexmarkConfig
+from headrace.bench.nexmark.config import (
+    ACTIVE_PEOPLE,
+    BASE_TIME_MS,
+    HOT_AUCTION_RATIO,
+    HOT_BIDDER_RATIO,
+    HOT_SELLER_RATIO,
+    IN_FLIGHT_AUCTIONS,
+    NexmarkConfig,
+)
 from headrace.bench.nexmark.schema import schema
 from headrace.errors import QueryError
 
@@ -23,6 +31,11 @@ NAMES = (
     "seed",
     "baseTime",
     "partitions",
+    "activePeople",
+    "inFlightAuctions",
+    "hotAuctionRatio",
+    "hotBidderRatio",
+    "hotSellerRatio",
     "extra",
 )
 
@@ -51,6 +64,11 @@ class NexmarkOptions:
             out_of_order_group=read("outOfOrderGroup", int, 1),
             late_probability=read("lateProbability", float, 0.0),
             late_max_ms=read("lateMaxMs", int, 3000),
+            active_people=read("activePeople", int, ACTIVE_PEOPLE),
+            in_flight_auctions=read("inFlightAuctions", int, IN_FLIGHT_AUCTIONS),
+            hot_auction_ratio=read("hotAuctionRatio", int, HOT_AUCTION_RATIO),
+            hot_bidder_ratio=read("hotBidderRatio", int, HOT_BIDDER_RATIO),
+            hot_seller_ratio=read("hotSellerRatio", int, HOT_SELLER_RATIO),
             extra=read("extra", _flag, True),
         )
         view = read("view", _view, "all")
