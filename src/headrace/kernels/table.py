@@ -49,7 +49,7 @@ _EMPTY = np.uint64(0)
 def same_key(
     row_words: U64, row: int, heap: U8, words: U64, i: int, probe_heap: U8, variable: Flags
 ) -> bool:
-    for word in range(words.shape[1]):
+    for word in range(len(variable)):  # a probe may be whole rows: the key is their first words
         held, asked = row_words[row, word], words[i, word]
         if variable[word]:
             if not heap_bytes.same(held, heap, asked, probe_heap):
@@ -62,7 +62,7 @@ def same_key(
 @njit(nogil=True, cache=True)
 def key_bytes(words: U64, i: int, variable: Flags) -> int:
     held = 0
-    for word in range(words.shape[1]):
+    for word in range(len(variable)):
         if variable[word]:
             held += heap_bytes.length(words[i, word])
     return held
@@ -73,7 +73,7 @@ def write_key(
     rows: U64, row: int, heap: U8, used: int, words: U64, i: int, probe_heap: U8, variable: Flags
 ) -> int:
     """Copy a key into a new row; returns the heap's new end."""
-    for word in range(words.shape[1]):
+    for word in range(len(variable)):
         said = words[i, word]
         if variable[word]:
             size = heap_bytes.length(said)
@@ -167,6 +167,26 @@ def upsert(
         ids[i] = row
     counters[COUNT], counters[USED], counters[DIRTY], counters[FRESH] = count, used, dirty, new
     return stopped
+
+
+@njit([(HASHES_IN, WORDS_IN, HEAP_IN, HASHES_IN, WORDS_IN, HEAP_IN, VALID_IN, IDS)], nogil=True, cache=True)
+def find(
+    slots: U64, rows: U64, heap: U8, probe_hashes: U64, probe_words: U64, probe_heap: U8, variable: Flags,
+    ids: Ids,
+) -> None:  # fmt: skip
+    """The row of each key, or -1; changes nothing."""
+    mask = np.uint64(len(slots) - 1)
+    for i in range(len(probe_hashes)):
+        tag = probe_hashes[i] & _TAG
+        at = probe_hashes[i] & mask
+        ids[i] = -1
+        while slots[at] != _EMPTY:
+            if slots[at] & _TAG == tag:
+                held = np.int64((slots[at] & _ROW) - _ONE)
+                if same_key(rows, held, heap, probe_words, i, probe_heap, variable):
+                    ids[i] = held
+                    break
+            at = (at + _ONE) & mask
 
 
 @njit([(HASHES, HASHES_IN, I64)], nogil=True, cache=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy.typing as npt
 
 from headrace.errors import ArithmeticOverflow
 from headrace.kernels import accumulate as kernel
+from headrace.kernels import combine
 from headrace.kernels.bytes import total
 from headrace.spec import Accumulator
 from headrace.store.arrow import Column
@@ -86,8 +88,7 @@ class Fold:
 
     def _sum(self, rows: U64, ids: Ids, column: Column) -> None:
         of, words, valid = self.accumulator.type, column.words, column.valid
-        place = (self.word, self.flag, self.has)
-        overflow = kernel.ERROR if of == "duration" else _OVERFLOW[self.accumulator.overflow]
+        place, overflow = (self.word, self.flag, self.has), self._overflow
         if of == "double":
             kernel.sum_double(rows, ids, *place, words, valid)
             fits = True
@@ -97,10 +98,41 @@ class Fold:
         else:
             fits = kernel.sum_int(rows, ids, *place, self.second, overflow, words, valid)
         if not fits:
-            raise ArithmeticOverflow(
-                f"the sum of {self.accumulator.input} left the range of {of}",
-                hint="cast the column to a wider type, or set spark.sql.ansi.enabled to false",
-            )
+            raise self.overflowed()
+
+    @property
+    def _overflow(self) -> int:
+        return kernel.ERROR if self.accumulator.type == "duration" else _OVERFLOW[self.accumulator.overflow]
+
+    def overflowed(self) -> ArithmeticOverflow:
+        return ArithmeticOverflow(
+            f"the sum of {self.accumulator.input} left the range of {self.accumulator.type}",
+            hint="cast the column to a wider type, or set spark.sql.ansi.enabled to false",
+        )
+
+    def combination(self) -> list[int]:
+        """Its line in the plan of `kernels.combine`."""
+        kind, of = self.accumulator.kind, self.accumulator.type
+        line = [combine.COUNT, self.word, self.flag, int(self.has), int(self.second), 0, 0, 0, 0]
+        if kind == "sum":
+            line[combine.HOW] = self._overflow
+            line[combine.OP] = combine.SUM_DOUBLE if of == "double" else combine.SUM_INT
+            if is_decimal(of):
+                line[combine.OP] = combine.SUM_DECIMAL
+                line[combine.LIMIT_LOW], line[combine.LIMIT_HIGH] = map(int, decimal_limit(of))
+        elif kind == "moments":
+            line[combine.OP] = combine.MOMENTS
+        elif kind != "count":
+            line[combine.OP] = combine.BY_TIME if self.is_timed else combine.EXTREME
+            line[combine.CODE] = comparison(self.column_type)
+            line[combine.HOW] = kind in ("max", "last")
+        return line
+
+
+def combine_plan(folds: Sequence[Fold]) -> U64:
+    """How whole rows of these accumulators are combined (see `kernels.combine`)."""
+    lines = [fold.combination() for fold in folds]
+    return np.array(lines, np.uint64).reshape(len(lines), combine.PLAN_COLUMNS)
 
 
 def comparison(kind: str) -> int:

@@ -12,12 +12,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headrace.kernels import age, order
+from headrace.kernels import combine as combine_kernel
 from headrace.kernels import table as kernel
 from headrace.kernels.bytes import GARBAGE, USED
 from headrace.spec import TIME
 from headrace.store import size
 from headrace.store.arrow import Column, column_of, valid_of
-from headrace.store.fold import Arena, Fold
+from headrace.store.fold import Arena, Fold, combine_plan
 from headrace.store.layout import LENGTH_MAX, RowLayout
 from headrace.store.run import U8, U64, Run
 
@@ -45,6 +46,7 @@ class Table:
         self._variable: Ids = np.array(layout.variable_words, np.int64)
         self._is_variable = np.isin(np.arange(layout.width), self._variable)
         self._folds = [Fold.of(layout, slot) for slot in layout.accumulators]
+        self._plan = combine_plan(self._folds)
 
     def __len__(self) -> int:
         return int(self._counters[kernel.COUNT])
@@ -70,7 +72,10 @@ class Table:
         return size.table_bytes(self.layout.width, capacity, heap) - self.nbytes
 
     def upsert(self, probe: Run) -> tuple[Ids, Ids]:
-        """The row of each key, and the rows that were inserted; all of them are dirty now."""
+        """The row of each key, and the rows that were inserted; all of them are dirty now.
+
+        The probe may be a run of whole rows.
+        """
         n, at = len(probe), 0
         ids, fresh = np.empty(n, np.int64), np.empty(n, np.int64)
         self._counters[kernel.FRESH] = 0
@@ -108,6 +113,40 @@ class Table:
                 self._reserve_heap(fold.heap_bytes(part))
                 fold.run(Arena(self._rows, self._heap, self._counters), ids, part, at)
         self._tidy_heap()
+
+    def combine(self, row_ids: Ids, run: Run) -> None:
+        """Fold whole rows of this layout into rows, in their order; a row may be named more than once."""
+        held = self._variable[self._variable >= self.layout.key_width]
+        for start in range(0, len(row_ids), _CHUNK_ROWS):
+            words, ids = run.words[start : start + _CHUNK_ROWS], row_ids[start : start + _CHUNK_ROWS]
+            self._reserve_heap(int(order.held_bytes(words, len(words), held)))
+            arena = (self._rows, self._heap, self._counters)
+            lost = combine_kernel.combine(*arena, ids, words, run.heap, self._plan)
+            if lost >= 0:
+                raise self._folds[lost].overflowed()
+            self._tidy_heap()
+
+    def absorb(self, run: Run) -> None:
+        """Combine rows of this layout into the rows of their keys; new keys are inserted."""
+        for start in range(0, len(run), _CHUNK_ROWS):
+            cut = slice(start, start + _CHUNK_ROWS)
+            part = Run(run.hashes[cut], run.words[cut], run.heap)
+            self.combine(self.upsert(part)[0], part)
+
+    def find(self, probe: Run) -> Ids:
+        """The row of each key, or -1; the probe may be a run of whole rows."""
+        ids = np.empty(len(probe), np.int64)
+        asked = (probe.hashes, probe.words, probe.heap, self._is_variable[: self.layout.key_width])
+        kernel.find(self._slots, self._rows, self._heap, *asked, ids)
+        return ids
+
+    def view(self) -> Run:
+        """All rows in no order, without a copy: valid until the table changes."""
+        return Run(self.hashes, self._rows[: len(self)], self._heap)
+
+    def rows_of(self, row_ids: Ids) -> Run:
+        """Copies of these rows."""
+        return self._copy(row_ids, self.layout.width)
 
     def keys_of(self, row_ids: Ids) -> Run:
         """The keys of these rows as a probe."""

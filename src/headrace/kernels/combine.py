@@ -1,0 +1,200 @@
+"""Folding whole state rows into state rows of the same layout: what `accumulate` does for values.
+
+Combining the rows of two halves gives the row of the whole, with the tie rules of `accumulate`: of equal
+extremes the one already held stays. A plan has one line per accumulator, with the columns below;
+`store.fold` makes it. A row of zeros is the row of nothing, so a fresh row takes what is combined into it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+from headrace.kernels import bytes as heap_bytes
+from headrace.kernels import wide
+from headrace.kernels.accumulate import (
+    DECIMAL,
+    DOUBLE,
+    ERROR,
+    FLOAT,
+    SIGNED,
+    VARIABLE,
+    WRAP,
+    bits,
+    compare_floats,
+    number,
+)
+from headrace.kernels.bytes import GARBAGE, USED
+from headrace.kernels.signature import HEAP, HEAP_IN, I64, IDS, IDS_IN, WORDS, WORDS_IN, Scalar
+from headrace.store.run import U8, U64
+
+Ids = npt.NDArray[np.int64]
+
+# What a line of the plan says to do.
+COUNT, SUM_INT, SUM_DOUBLE, SUM_DECIMAL, MOMENTS, EXTREME, BY_TIME = 0, 1, 2, 3, 4, 5, 6
+# Columns of a plan. HOW is what a sum does on overflow, or 1 where the largest or the latest wins.
+OP, WORD, FLAG, HAS, SECOND, CODE, HOW, LIMIT_LOW, LIMIT_HIGH = 0, 1, 2, 3, 4, 5, 6, 7, 8
+PLAN_COLUMNS = 9
+
+_NONE = np.uint64(0)
+
+
+@njit(nogil=True, cache=True)
+def compare(
+    code: int, words: U64, i: int, heap: U8, rows: U64, row: int, word: int, row_heap: U8
+) -> Scalar:
+    """The value at `word` of row i of `words` against that of a row of the table: -1, 0 or 1."""
+    a, b = words[i, word], rows[row, word]
+    if code == SIGNED:
+        return -1 if np.int64(a) < np.int64(b) else (1 if np.int64(a) > np.int64(b) else 0)
+    if code == DOUBLE:
+        return compare_floats(number(a), number(b))
+    if code == FLOAT:
+        return compare_floats(np.uint32(a).view(np.float32), np.uint32(b).view(np.float32))
+    if code == DECIMAL:
+        return wide.compare(a, words[i, word + 1], b, rows[row, word + 1])
+    return heap_bytes.compare(a, heap, b, row_heap)
+
+
+@njit(nogil=True, cache=True)
+def put(
+    code: int, words: U64, i: int, heap: U8, rows: U64, row: int, word: int, row_heap: U8, ends: Ids
+) -> None:
+    """Write a value over that of a row; `ends` are the heap's counters. A null's words are zero."""
+    if code != VARIABLE:
+        rows[row, word] = words[i, word]
+        if code == DECIMAL:
+            rows[row, word + 1] = words[i, word + 1]
+        return
+    old, said = rows[row, word], words[i, word]
+    at, size, old_size = heap_bytes.offset(old), heap_bytes.length(said), heap_bytes.length(old)
+    ends[GARBAGE] += old_size
+    if size <= old_size:
+        ends[GARBAGE] -= size  # only this row points there, so its bytes can be reused
+    else:
+        at = ends[USED]
+        ends[USED] += size
+    heap_bytes.copy(heap, heap_bytes.offset(said), row_heap, at, size)
+    rows[row, word] = heap_bytes.pointer(at, size)
+
+
+@njit(nogil=True, cache=True)
+def sum_int(rows: U64, row: int, words: U64, i: int, line: U64) -> bool:
+    word, flag = line[WORD], line[FLAG]
+    if words[i, flag] & line[HAS] == _NONE:
+        return True
+    a, b = rows[row, word], words[i, word]
+    total = a + b
+    rows[row, flag] |= words[i, flag] & (line[HAS] | line[SECOND])
+    if line[HOW] != np.uint64(WRAP) and np.int64((a ^ total) & (b ^ total)) < 0:
+        if line[HOW] == np.uint64(ERROR):
+            return False
+        rows[row, flag] |= line[SECOND]
+    rows[row, word] = total
+    return True
+
+
+@njit(nogil=True, cache=True)
+def sum_decimal(rows: U64, row: int, words: U64, i: int, line: U64) -> bool:
+    word, flag, lost = line[WORD], line[FLAG], line[SECOND]
+    if words[i, flag] & line[HAS] == _NONE or rows[row, flag] & lost != _NONE:
+        return True
+    a_high, b_high = rows[row, word + 1], words[i, word + 1]
+    low, high = wide.add(rows[row, word], a_high, words[i, word], b_high)
+    rows[row, flag] |= words[i, flag] & (line[HAS] | lost)
+    if wide.overflowed(a_high, b_high, high) or wide.reaches(low, high, line[LIMIT_LOW], line[LIMIT_HIGH]):
+        if line[HOW] == np.uint64(ERROR):
+            return False
+        rows[row, flag] |= lost
+    if rows[row, flag] & lost != _NONE:
+        low, high = _NONE, _NONE
+    rows[row, word], rows[row, word + 1] = low, high
+    return True
+
+
+@njit(nogil=True, cache=True)
+def moments(rows: U64, row: int, words: U64, i: int, word: int) -> None:
+    """Chan's formula, in Spark's own steps; into nothing it is a copy."""
+    n, more = number(rows[row, word]), number(words[i, word])
+    if more == 0.0:
+        return
+    if n == 0.0:
+        for part in range(3):
+            rows[row, word + part] = words[i, word + part]
+        return
+    mean, squares = number(rows[row, word + 1]), number(rows[row, word + 2])
+    delta = number(words[i, word + 1]) - mean
+    step = delta / (n + more)
+    rows[row, word] = bits(n + more)
+    rows[row, word + 1] = bits(mean + step * more)
+    rows[row, word + 2] = bits(squares + number(words[i, word + 2]) + delta * step * n * more)
+
+
+@njit(nogil=True, cache=True)
+def extreme(rows: U64, row_heap: U8, ends: Ids, row: int, words: U64, heap: U8, i: int, line: U64) -> None:
+    word, flag, code = np.int64(line[WORD]), line[FLAG], np.int64(line[CODE])
+    if words[i, flag] & line[HAS] == _NONE:
+        return
+    if rows[row, flag] & line[HAS] != _NONE:
+        found = compare(code, words, i, heap, rows, row, word, row_heap)
+        if found == 0 or (found > 0) != (line[HOW] != _NONE):
+            return
+    rows[row, flag] |= line[HAS]
+    put(code, words, i, heap, rows, row, word, row_heap, ends)
+
+
+@njit(nogil=True, cache=True)
+def by_time(rows: U64, row_heap: U8, ends: Ids, row: int, words: U64, heap: U8, i: int, line: U64) -> None:
+    word, flag, code = np.int64(line[WORD]), line[FLAG], np.int64(line[CODE])
+    null, latest = line[SECOND], line[HOW] != _NONE
+    if words[i, flag] & line[HAS] == _NONE:
+        return
+    is_null = words[i, flag] & null != _NONE
+    if rows[row, flag] & line[HAS] != _NONE:
+        time, held = np.int64(words[i, word]), np.int64(rows[row, word])
+        if time != held:
+            better = (time > held) == latest
+        elif rows[row, flag] & null != _NONE:
+            better = latest and not is_null
+        elif is_null:
+            better = not latest
+        else:
+            found = compare(code, words, i, heap, rows, row, word + 1, row_heap)
+            better = found != 0 and (found > 0) == latest
+        if not better:
+            return
+    rows[row, flag] = (rows[row, flag] & ~null) | line[HAS] | (null if is_null else _NONE)
+    rows[row, word] = words[i, word]
+    put(code, words, i, heap, rows, row, word + 1, row_heap, ends)
+
+
+@njit([I64(WORDS, HEAP, IDS, IDS_IN, WORDS_IN, HEAP_IN, WORDS_IN)], nogil=True, cache=True)
+def combine(rows: U64, row_heap: U8, ends: Ids, ids: Ids, words: U64, heap: U8, plan: U64) -> int:
+    """Fold row i of `words` into row `ids[i]`, in order; the accumulator whose sum overflowed, or -1.
+
+    The heap has room for every value of `words`.
+    """
+    for i in range(len(ids)):
+        row = ids[i]
+        for at in range(len(plan)):
+            line = plan[at]
+            op, word = line[OP], np.int64(line[WORD])
+            if op == np.uint64(COUNT):
+                rows[row, word] += words[i, word]
+            elif op == np.uint64(SUM_DOUBLE):
+                rows[row, word] = bits(number(rows[row, word]) + number(words[i, word]))
+                rows[row, line[FLAG]] |= words[i, line[FLAG]] & line[HAS]
+            elif op == np.uint64(SUM_INT):
+                if not sum_int(rows, row, words, i, line):
+                    return at
+            elif op == np.uint64(SUM_DECIMAL):
+                if not sum_decimal(rows, row, words, i, line):
+                    return at
+            elif op == np.uint64(MOMENTS):
+                moments(rows, row, words, i, word)
+            elif op == np.uint64(EXTREME):
+                extreme(rows, row_heap, ends, row, words, heap, i, line)
+            else:
+                by_time(rows, row_heap, ends, row, words, heap, i, line)
+    return -1
