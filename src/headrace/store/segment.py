@@ -24,6 +24,7 @@ from headrace.format.segment import Footer, SectionEntry
 from headrace.kernels.checksum import xxh64
 from headrace.kernels.lookup import Mask, fetch, locate
 from headrace.kernels.pack import I64, bad_block, unpack
+from headrace.kernels.session_rows import fetch_all
 from headrace.store.block_index import BlockIndex
 from headrace.store.run import U8, U64, Run
 
@@ -208,6 +209,22 @@ class Segment:
         a, b = np.searchsorted(run.hashes, np.array([low, high - 1], np.uint64), "left")
         b += np.searchsorted(run.hashes[b:], np.uint64(high - 1), "right")
         return Run(run.hashes[a:b], run.words[a:b], run.heap)
+
+    def rows_of(self, number: int, hashes: U64) -> Run:
+        """All rows of the hashes, which are ordered and distinct, as one ordered run."""
+        if number not in self.sections or not len(hashes):
+            return self._empty()
+        with self._file.use() as fd:
+            index = self._index(number, fd)
+            asked: Mask = np.zeros(len(hashes), np.bool_)
+            last, buffer = np.uint64(index.last), np.empty(index.read_words, np.uint64)
+            blocks = locate(hashes, asked, index.firsts, last, index.row_starts, index.filters)
+            place = (index.offsets, index.row_starts, index.checks, buffer, self.width)
+            bad, of_row, words, heap = fetch_all(fd, hashes, self._variable, blocks, *place)
+            if bad >= 0:
+                self._read(fd, index, bad, bad + 1)
+                raise form.corrupt(self.path, f"block {bad} of slice {number} could not be verified")
+        return Run(hashes[of_row], words, heap)
 
     def _empty(self) -> Run:
         return Run(np.empty(0, np.uint64), np.empty((0, self.width), np.uint64), np.empty(0, np.uint8))

@@ -1,0 +1,203 @@
+"""Sessions: finding all rows of a key, and laying new rows over the sessions that are there.
+
+A session row is a state row whose key ends with an ordinal, so that a key may have several. All rows of one
+hash are in a table together or not at all, and are written together: the unit of storage is the hash.
+`last` is the word of a session's latest time; a row whose `last` is GONE was taken in by another.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit, types
+
+from headrace.kernels.signature import (
+    HASHES_IN,
+    HEAP_IN,
+    I64,
+    IDS,
+    IDS_IN,
+    STAMPS,
+    VALID_IN,
+    WORDS_IN,
+    Scalar,
+)
+from headrace.kernels.table import DIRTY, same_key
+from headrace.store.run import U8, U64
+
+Ids = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+
+GONE = -(1 << 63)
+
+_ROW = np.uint64(0xFFFFFFFF)
+_TAG = np.uint64(0xFFFFFFFF00000000)
+_ONE = np.uint64(1)
+_EMPTY = np.uint64(0)
+_FLAGS = types.Array(types.boolean, 1, "C")
+
+
+@njit([_FLAGS(HASHES_IN, HASHES_IN, HASHES_IN)], nogil=True, cache=True)
+def holds(slots: U64, hashes: U64, asked: U64) -> Flags:
+    """Whether the table has any row of each hash."""
+    mask = np.uint64(len(slots) - 1)
+    found = np.zeros(len(asked), np.bool_)
+    for i in range(len(asked)):
+        at = asked[i] & mask
+        while slots[at] != _EMPTY:
+            if slots[at] & _TAG == asked[i] & _TAG and hashes[(slots[at] & _ROW) - _ONE] == asked[i]:
+                found[i] = True
+                break
+            at = (at + _ONE) & mask
+    return found
+
+
+_FOUND = types.Tuple((IDS, IDS))(
+    *(HASHES_IN, WORDS_IN, HASHES_IN, STAMPS, HEAP_IN, IDS),
+    *(HASHES_IN, WORDS_IN, HEAP_IN, VALID_IN, I64),
+)
+
+
+@njit([_FOUND], nogil=True, cache=True)
+def rows_of(
+    slots: U64,
+    rows: U64,
+    hashes: U64,
+    stamps: npt.NDArray[np.uint32],
+    heap: U8,
+    counters: Ids,
+    probe_hashes: U64,
+    probe_words: U64,
+    probe_heap: U8,
+    variable: Flags,
+    epoch: int,
+) -> tuple[Ids, Ids]:
+    """All rows of each key, which comes without its ordinal; key i has `found[starts[i] : starts[i + 1]]`.
+
+    Every row of the hash becomes dirty, also those of another key: they are written together.
+    """
+    mask, stamp = np.uint64(len(slots) - 1), np.uint32(epoch)
+    n = len(probe_hashes)
+    starts = np.empty(n + 1, np.int64)
+    found = np.empty(2 * n + 16, np.int64)
+    used, dirty = 0, counters[DIRTY]
+    for i in range(n):
+        starts[i] = used
+        at = probe_hashes[i] & mask
+        while slots[at] != _EMPTY:
+            row = np.int64((slots[at] & _ROW) - _ONE)
+            if slots[at] & _TAG == probe_hashes[i] & _TAG and hashes[row] == probe_hashes[i]:
+                if stamps[row] != stamp:
+                    stamps[row] = stamp
+                    dirty += 1
+                if same_key(rows, row, heap, probe_words, i, probe_heap, variable):
+                    if used == len(found):
+                        grown = np.empty(2 * used, np.int64)
+                        grown[:used] = found
+                        found = grown
+                    found[used] = row
+                    used += 1
+            at = (at + _ONE) & mask
+    starts[n] = used
+    counters[DIRTY] = dirty
+    return starts, found[:used].copy()
+
+
+@njit(nogil=True, cache=True)
+def _live_by_start(
+    found: Ids, rows: U64, first: int, last: int, dead_through: int, begin: int, end: int, out: Ids
+) -> Scalar:
+    """The rows of one key that are alive, ordered by their start, into `out`; how many."""
+    n = 0
+    for j in range(begin, end):
+        row = found[j]
+        if np.int64(rows[row, last]) <= dead_through:
+            continue
+        at = n
+        start = np.int64(rows[row, first])
+        while at > 0 and np.int64(rows[out[at - 1], first]) > start:
+            out[at] = out[at - 1]
+            at -= 1
+        out[at] = row
+        n += 1
+    return n
+
+
+_LAID = types.Tuple((IDS, IDS, IDS, IDS, IDS, IDS))(
+    *(WORDS_IN, I64, I64, I64, I64, I64), *(IDS_IN, IDS_IN, IDS_IN, IDS_IN, IDS_IN)
+)
+
+
+@njit([_LAID], nogil=True, cache=True)
+def lay(
+    rows: U64,
+    ordinal: int,
+    first: int,
+    last: int,
+    gap: int,
+    dead_through: int,
+    starts: Ids,
+    found: Ids,
+    groups: Ids,
+    begins: Ids,
+    ends: Ids,
+) -> tuple[Ids, Ids, Ids, Ids, Ids, Ids]:
+    """Lay stretches of new rows over the sessions of their keys; what touches becomes one session.
+
+    Stretch i has rows of key `groups[i]` from time `begins[i]` to `ends[i]`; stretches come by key, then by
+    time, and do not touch each other. Rows whose `last` is at or below `dead_through` are no sessions.
+
+    Returns, per stretch, its session's number; per session, its row (-1 where it is new), key and the
+    ordinal of a new row; and which rows were taken in by which session.
+    """
+    n = len(groups)
+    of_stretch = np.empty(n, np.int64)
+    row_of, group_of, ordinal_of = np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n, np.int64)
+    taken, taken_by = np.empty(len(found), np.int64), np.empty(len(found), np.int64)
+    alive = np.empty(len(found), np.int64)
+    sessions, lost, i = 0, 0, 0
+    while i < n:
+        group = groups[i]
+        free = np.int64(0)
+        for j in range(starts[group], starts[group + 1]):
+            free = max(free, np.int64(rows[found[j], ordinal]) + 1)
+        held = _live_by_start(
+            found, rows, first, last, dead_through, starts[group], starts[group + 1], alive
+        )
+        at = 0
+        while i < n and groups[i] == group:
+            # Begin with the next stretch; sessions that end before it touch nothing.
+            while at < held and np.int64(rows[alive[at], last]) + gap < begins[i]:
+                at += 1
+            until, row = ends[i], np.int64(-1)
+            of_stretch[i] = sessions
+            i += 1
+            growing = True
+            while growing:
+                growing = False
+                while at < held and np.int64(rows[alive[at], first]) <= until + gap:
+                    if row < 0:
+                        row = alive[at]
+                    else:
+                        taken[lost], taken_by[lost] = alive[at], sessions
+                        lost += 1
+                    until = max(until, np.int64(rows[alive[at], last]))
+                    at += 1
+                    growing = True
+                while i < n and groups[i] == group and begins[i] <= until + gap:
+                    of_stretch[i] = sessions
+                    until = max(until, ends[i])
+                    i += 1
+                    growing = True
+            row_of[sessions], group_of[sessions], ordinal_of[sessions] = row, group, free
+            if row < 0:
+                free += 1
+            sessions += 1
+    return (
+        of_stretch,
+        row_of[:sessions].copy(),
+        group_of[:sessions].copy(),
+        ordinal_of[:sessions].copy(),
+        taken[:lost].copy(),
+        taken_by[:lost].copy(),
+    )
