@@ -1,4 +1,4 @@
-"""Keys on the wire: structs flattened into leaves, floats normalised, and put together again.
+"""Columns on the wire: structs flattened into leaves, floats of keys normalised, and put together again.
 
 `flatten` and `rebuild` walk a type in the same order. A struct that can be null adds a leaf that says
 whether it is, so that a null struct and a struct of nulls stay two keys.
@@ -19,34 +19,40 @@ from headrace.spark.types import spark_type, state_type
 
 @dataclass(frozen=True, eq=False)
 class Leaf:
-    """One flat column of a key: its expression, its state type, and what the user would call it."""
+    """One flat column: its expression, its state type, and what the user would call it."""
 
     column: Column
     type: str
     label: str
 
 
-def flatten(column: Column, kind: T.DataType, nullable: bool, label: str) -> list[Leaf]:
-    """The leaves of a key; a key without structs is its own leaf."""
+def flatten(
+    column: Column, kind: T.DataType, nullable: bool, label: str, *, is_key: bool = True
+) -> list[Leaf]:
+    """The leaves of a column; one without structs is its own leaf. Only a key's floats are normalised."""
+    where = f"key {label}" if is_key else f"column {label}"
     if not isinstance(kind, T.StructType):
-        name = state_type(kind, f"key {label}")
+        name = state_type(kind, where)
         wire = spark_type(name)
         cast = column if kind == wire else column.cast(wire)
-        return [Leaf(_normalised(cast, wire), name, label)]
+        return [Leaf(_normalised(cast, wire) if is_key else cast, name, label)]
     if not kind.fields:
-        raise QueryError(f"key {label} is a struct without fields")
+        raise QueryError(f"{where} is a struct without fields")
     leaves = [Leaf(column.isNull(), "bool", f"{label} is null")] if nullable else []
     for field in kind.fields:
         # A field of a null struct is null, whatever the field itself says.
-        inner = flatten(
-            column.getField(field.name), field.dataType, nullable or field.nullable, f"{label}.{field.name}"
+        leaves += flatten(
+            column.getField(field.name),
+            field.dataType,
+            nullable or field.nullable,
+            f"{label}.{field.name}",
+            is_key=is_key,
         )
-        leaves += inner
     return leaves
 
 
 def rebuild(kind: T.DataType, nullable: bool, leaves: Iterator[Column]) -> Column:
-    """The key column again, from the leaves that `flatten` made of it."""
+    """The column again, from the leaves that `flatten` made of it."""
     if not isinstance(kind, T.StructType):
         column = next(leaves)
         return column if kind == spark_type(state_type(kind, "key")) else column.cast(kind)

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from headrace.spark.types import spark_type
-from headrace.spec import HASH, TIME, WINDOW_END, WINDOW_START, OperatorSpec, result_columns
+from headrace.spec import HASH, TIME, WINDOW_END, WINDOW_START, OperatorSpec, join_columns, result_columns
 
 GROUP_BITS = 10  # a partition is a range of the hash's 1,024 groups
 _SEED = 42  # the hash of a key without columns, as xxhash64 begins
@@ -40,9 +40,17 @@ def wire_rows(df: DataFrame, blueprint: Blueprint) -> DataFrame:
     columns += [column.alias(f.name) for column, f in zip(blueprint.keys, spec.keys, strict=True)]
     columns += [column.alias(f.name) for column, f in zip(blueprint.inputs, spec.inputs, strict=True)]
     names = [TIME] * spec.timed + [field.name for field in (*spec.keys, *spec.inputs)]
+    return placed(df.select(*columns).select(hash_of(spec).alias(HASH), *names), spec)
+
+
+def hash_of(spec: OperatorSpec) -> Column:
+    """The hash of a row's key, from the wire's leaves."""
     leaves = [F.col(field.name) for field in spec.keys]
-    hashed = F.xxhash64(*leaves) if leaves else F.lit(_SEED).cast("bigint")
-    rows = df.select(*columns).select(hashed.alias(HASH), *names)
+    return F.xxhash64(*leaves) if leaves else F.lit(_SEED).cast("bigint")
+
+
+def placed(rows: DataFrame, spec: OperatorSpec) -> DataFrame:
+    """The rows, each in the partition that owns its hash."""
     return rows.repartitionById(spec.partitions, partition_of(F.col(HASH), spec.partitions))
 
 
@@ -57,6 +65,8 @@ def result_struct(spec: OperatorSpec) -> T.StructType:
     fields = [(field.name, field.type) for field in spec.keys]
     if spec.window:
         fields += [(WINDOW_START, "timestamp"), (WINDOW_END, "timestamp")]
+    if spec.join:
+        fields += join_columns(spec.join)
     for index, accumulator in enumerate(spec.accumulators):
         fields += result_columns(index, accumulator)
     return T.StructType([T.StructField(name, spark_type(kind)) for name, kind in fields])
