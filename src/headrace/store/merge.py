@@ -34,7 +34,7 @@ class Shape(Protocol):
     def variable_key_words(self) -> tuple[int, ...]: ...
 
 
-class _Ranged(Protocol):
+class Ranged(Protocol):
     """A source that can be read by hash range."""
 
     def span(self) -> tuple[int, int]: ...
@@ -86,27 +86,35 @@ def merge(sources: Sequence[Source], shape: Shape, chunk_rows: int) -> Iterator[
 
     A run's heap may hold more bytes than its rows use.
     """
-    ranged = _ranged(sources, np.array(shape.variable_words, np.int64))
-    if not ranged:
+    held, _ = ranged(sources, np.array(shape.variable_words, np.int64))
+    if not held:
         return
-    spans = [source.span() for source in ranged]
-    start, end = min(low for low, _ in spans), max(high for _, high in spans)
-    for low, high in _ranges(ranged, start, end, max(chunk_rows, 1)):
-        run = merge_runs([source.read(low, high) for source in ranged], shape)
+    start, end = span_of(held)
+    for low, high in cut_ranges(held, start, end, max(chunk_rows, 1)):
+        run = merge_runs([source.read(low, high) for source in held], shape)
         if len(run):
             yield run
 
 
-def _ranged(sources: Sequence[Source], variable: I64) -> list[_Ranged]:
-    """The sources that hold any row."""
-    held: list[_Ranged] = []
-    for source in sources:
+def ranged(sources: Sequence[Source], variable: I64) -> tuple[list[Ranged], list[int]]:
+    """The sources that hold any row, and their places among all of them."""
+    held: list[Ranged] = []
+    places: list[int] = []
+    for place, source in enumerate(sources):
         if isinstance(source, Run):
             if len(source):
                 held.append(_Memory(source, variable))
+                places.append(place)
         elif source[1] in source[0].sections:
             held.append(_Stored(*source))
-    return held
+            places.append(place)
+    return held, places
+
+
+def span_of(sources: Sequence[Ranged]) -> tuple[int, int]:
+    """The range `[low, high)` that the order keys of all sources lie in."""
+    spans = [source.span() for source in sources]
+    return min(low for low, _ in spans), max(high for _, high in spans)
 
 
 def merge_runs(runs: Sequence[Run], shape: Shape) -> Run:
@@ -116,14 +124,14 @@ def merge_runs(runs: Sequence[Run], shape: Shape) -> Run:
         return Run(np.empty(0, np.uint64), np.empty((0, shape.width), np.uint64), np.empty(0, np.uint8))
     if len(held) == 1:
         return held[0]
-    together, bounds = _concatenate(held, np.array(shape.variable_words, np.int64))
+    together, bounds = concatenate(held, np.array(shape.variable_words, np.int64))
     variable_key: Mask = np.zeros(shape.key_width, np.bool_)
     variable_key[list(shape.variable_key_words)] = True
     order = merge_order(together.hashes, together.words, together.heap, bounds, variable_key)
     return Run(together.hashes[order], together.words[order], together.heap)
 
 
-def _concatenate(runs: Sequence[Run], variable: I64) -> tuple[Run, I64]:
+def concatenate(runs: Sequence[Run], variable: I64) -> tuple[Run, I64]:
     """The rows of all runs over one heap, and where each run begins and ends."""
     bounds: I64 = np.cumsum([0, *(len(run) for run in runs)], dtype=np.int64)
     words = np.concatenate([run.words for run in runs])
@@ -137,7 +145,7 @@ def _concatenate(runs: Sequence[Run], variable: I64) -> tuple[Run, I64]:
     return Run(np.concatenate([run.hashes for run in runs]), words, heap), bounds
 
 
-def _ranges(sources: Sequence[_Ranged], low: int, high: int, limit: int) -> Iterator[tuple[int, int]]:
+def cut_ranges(sources: Sequence[Ranged], low: int, high: int, limit: int) -> Iterator[tuple[int, int]]:
     """Hash ranges `[low, high)` in order, each of fewer than twice `limit` rows, or of a single hash."""
     rows = sum(source.count(low, high) for source in sources)
     parts = min(rows // limit, high - low)
@@ -147,4 +155,4 @@ def _ranges(sources: Sequence[_Ranged], low: int, high: int, limit: int) -> Iter
     # Cut evenly, because hashes are uniform; a range that is still too full is cut again.
     for part in range(parts):
         start, end = low + (high - low) * part // parts, low + (high - low) * (part + 1) // parts
-        yield from _ranges(sources, start, end, limit)
+        yield from cut_ranges(sources, start, end, limit)

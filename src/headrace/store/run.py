@@ -18,6 +18,7 @@ class Run:
     `hashes` are unsigned (Spark's signed xxhash64 reinterpreted). Where a run is said to be *ordered* it is
     sorted by unsigned hash; rows of equal hash but different keys stay next to each other in any order. No
     two rows of a run have equal keys. A *probe* is a run whose rows hold key words only, keys may repeat.
+    In runs of kept rows keys repeat too, and `hashes` is any unsigned order key (`store.kept`).
     """
 
     hashes: U64  # [n]

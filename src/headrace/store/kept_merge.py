@@ -1,0 +1,98 @@
+"""Merges ordered sources in which every row counts: bounded ranges of the order key, duplicates kept.
+
+The counterpart of `store.merge` for kinds of segments that append. The space of order keys is cut into
+ranges of about `chunk_rows` rows over all sources. All rows of one order key lie in one range, so with
+hashes as order keys no key is in two chunks; a chunk is larger only where a single order key has more rows.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from headrace.errors import TryAgain
+from headrace.store.kept import ordered
+from headrace.store.merge import Shape, Source, concatenate, cut_ranges, ranged, span_of
+from headrace.store.run import Run
+from headrace.store.seal import SegmentMeta, write_segment
+from headrace.store.segment import Segment
+
+CHUNK_ROWS = 1 << 15
+
+
+def by_range(
+    sources: Sequence[Source], shape: Shape, chunk_rows: int, low: int = 0, high: int = 1 << 64
+) -> Iterator[Run]:
+    """The rows of all sources with order keys in `[low, high)`, as ordered runs of about `chunk_rows`."""
+    for runs in range_parts(sources, shape, chunk_rows, low, high):
+        run = concatenated(runs, shape)
+        if len(run):
+            yield ordered(run) if sum(1 for part in runs if len(part)) > 1 else run
+
+
+def range_parts(
+    sources: Sequence[Source], shape: Shape, chunk_rows: int, low: int = 0, high: int = 1 << 64
+) -> Iterator[list[Run]]:
+    """Range after range, what each source has of it: one run per source, some of them empty.
+
+    A run's heap may hold more bytes than its rows use.
+    """
+    held, places = ranged(sources, np.array(shape.variable_words, np.int64))
+    if not held:
+        return
+    start, end = span_of(held)
+    start, end = max(start, low), min(end, high)
+    if start >= end:
+        return
+    for first, last in cut_ranges(held, start, end, max(chunk_rows, 1)):
+        runs = [no_rows(shape)] * len(sources)
+        for place, source in zip(places, held, strict=True):
+            runs[place] = source.read(first, last)
+        yield runs
+
+
+def concatenated(runs: Sequence[Run], shape: Shape) -> Run:
+    """All rows of the runs over one heap, run after run."""
+    held = [run for run in runs if len(run)]
+    if not held:
+        return no_rows(shape)
+    if len(held) == 1:
+        return held[0]
+    return concatenate(held, np.array(shape.variable_words, np.int64))[0]
+
+
+def no_rows(shape: Shape) -> Run:
+    return Run(np.empty(0, np.uint64), np.empty((0, shape.width), np.uint64), np.empty(0, np.uint8))
+
+
+def compact_kept(
+    segments: Sequence[Segment],
+    path: str | Path,
+    shape: Shape,
+    live: Callable[[int], bool],
+    stop: threading.Event | None = None,
+    *,
+    chunk_rows: int = CHUNK_ROWS,
+) -> SegmentMeta | None:
+    """Put the live sections of segments into one at `path`, every row of them.
+
+    None, and no file, when nothing in them is live. Raises `TryAgain`, and leaves no file, once `stop` is
+    set.
+    """
+    numbers = sorted({number for segment in segments for number in segment.sections if live(number)})
+    if not numbers:
+        return None
+
+    def runs(number: int) -> Iterator[Run]:
+        sources = [(segment, number) for segment in segments if number in segment.sections]
+        for run in by_range(sources, shape, chunk_rows):
+            if stop is not None and stop.is_set():
+                raise TryAgain("the compaction was stopped", hint="it starts again after the next commit")
+            yield run
+
+    return write_segment(
+        path, shape.width, ((number, runs(number)) for number in numbers), shape.variable_words
+    )
