@@ -40,13 +40,14 @@ if TYPE_CHECKING:
     from headrace.spark.explain import explain
     from headrace.spark.marks import append, point_update, range_read
     from headrace.spark.progress import progress
-    from headrace.spark.windows import Tumbling, tumbling
+    from headrace.spark.windows import Sliding, Tumbling, sliding, tumbling
 
 __all__ = [
     "GroupedStream",
     "HeadraceError",
     "QueryError",
     "SettingError",
+    "Sliding",
     "Stream",
     "Tumbling",
     "append",
@@ -61,6 +62,7 @@ __all__ = [
     "point_update",
     "progress",
     "range_read",
+    "sliding",
     "stddev",
     "stddev_pop",
     "stddev_samp",
@@ -76,7 +78,9 @@ _HOMES = {
     "GroupedStream": "builder",
     "Stream": "builder",
     "stream": "builder",
+    "Sliding": "windows",
     "Tumbling": "windows",
+    "sliding": "windows",
     "tumbling": "windows",
     "progress": "progress",
     "explain": "explain",

@@ -133,8 +133,16 @@ def _aggregate(accumulator: Accumulator, inputs: dict[str, Field]) -> Part:
 def _window(window: Window | None) -> str:
     if window is None:
         return "none"
-    offset = f" offset by {window.offset_us / 1e6:g} s" if window.offset_us else ""
-    return f"{window.width_us / 1e6:g} s{offset}"
+    offset = f" offset by {_seconds(window.offset_us)}" if window.offset_us else ""
+    late = f" with a lateness of {_seconds(window.lateness_us)}" if window.lateness_us else ""
+    if window.session:
+        return f"sessions with a gap of {_seconds(window.width_us)}{late}"
+    slide = f" every {_seconds(window.slide_us)}" if window.every_us != window.width_us else ""
+    return f"{_seconds(window.width_us)}{slide}{offset}{late}"
+
+
+def _seconds(micros: int) -> str:
+    return f"{micros / 1e6:g} s"
 
 
 def _decode(data: bytes, where: str) -> OperatorSpec:

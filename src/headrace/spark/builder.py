@@ -16,7 +16,7 @@ from headrace.spark.aggregates import Aggregate
 from headrace.spark.columns import first_line, resolve
 from headrace.spark.operator import Request, build
 from headrace.spark.plans import WATERMARK_KEY, watermarks
-from headrace.spark.windows import Tumbling
+from headrace.spark.windows import TimeWindow
 from headrace.spec import Emit
 from headrace.store.choose import Said, checked
 
@@ -142,13 +142,13 @@ class Stream:
         """
         return replace(self, kept_in=checked(store))
 
-    def groupBy(self, *keys: str | Column | Tumbling) -> GroupedStream:
+    def groupBy(self, *keys: str | Column | TimeWindow) -> GroupedStream:
         """Group rows by key columns and at most one window.
 
         Parameters
         ----------
-        *keys : str, Column or Tumbling
-            Column names, columns, and ``hr.tumbling(…)``; without keys there is one group.
+        *keys : str, Column or window
+            Column names, columns, and a window such as ``hr.tumbling(…)``; without keys there is one group.
 
         Returns
         -------
@@ -163,7 +163,7 @@ class Stream:
         flat: list[Any] = []
         for key in keys:
             flat += key if isinstance(key, list | tuple) else [key]
-        if sum(isinstance(key, Tumbling) for key in flat) > 1:
+        if sum(isinstance(key, TimeWindow) for key in flat) > 1:
             raise QueryError(
                 "groupBy takes one window", hint="make a second operator for the second window"
             )
@@ -175,7 +175,7 @@ class GroupedStream:
     """A grouped stream that waits for its aggregates."""
 
     stream: Stream
-    keys: tuple[str | Column | Tumbling, ...]
+    keys: tuple[str | Column | TimeWindow, ...]
     called: str | None
     kept_in: Said = "auto"
 
@@ -227,7 +227,8 @@ class GroupedStream:
         ----------
         emit : {"changes", "final"}, optional
             ``"changes"``: after each batch, the groups that it changed. ``"final"``: each window once, in
-            the batch whose data closes it. The default is ``"final"`` with a window, else ``"changes"``.
+            the batch whose data closes it; late rows within its lateness bring changed groups again. The
+            default is ``"final"`` with a window, else ``"changes"``.
         **aggregates : Aggregate
             Output column names and their aggregates, such as ``n=hr.count()``.
 

@@ -21,7 +21,7 @@ from headrace.spark.keys import flatten, rebuild
 from headrace.spark.plans import TASK_PREFIX, Watermark, operators_below, watermarks
 from headrace.spark.project import Blueprint, result_struct, wire_rows
 from headrace.spark.task import Task, stateful_task
-from headrace.spark.windows import Tumbling, event_time, is_wall_time, window_column, window_of
+from headrace.spark.windows import TimeWindow, event_time, is_wall_time, window_column, window_of
 from headrace.spec import Emit, Field, OperatorSpec
 from headrace.store.choose import Choice, Pattern, Said, choose_for
 
@@ -34,7 +34,7 @@ class Request:
 
     df: DataFrame
     watermark_column: str | None
-    keys: tuple[str | Column | Tumbling, ...]
+    keys: tuple[str | Column | TimeWindow, ...]
     name: str | None
     emit: Emit | None
     aggregates: tuple[tuple[str, Aggregate], ...]
@@ -88,7 +88,7 @@ def draw(request: Request, options: Options) -> Blueprint:
     """Plan the operator, without touching the session."""
     df, spark = request.df, request.df.sparkSession
     marks = _supported(df, watermarks(df))
-    window = next((key for key in request.keys if isinstance(key, Tumbling)), None)
+    window = next((key for key in request.keys if isinstance(key, TimeWindow)), None)
     emit = _emit(request.emit, window, marks)
     if not request.aggregates:
         raise QueryError("agg needs at least one aggregate", hint="say what to compute: agg(n=hr.count())")
@@ -131,7 +131,7 @@ def _supported(df: DataFrame, marks: tuple[Watermark, ...]) -> tuple[Watermark, 
     return marks
 
 
-def _emit(said: Emit | None, window: Tumbling | None, marks: tuple[Watermark, ...]) -> Emit:
+def _emit(said: Emit | None, window: TimeWindow | None, marks: tuple[Watermark, ...]) -> Emit:
     if said not in (None, "changes", "final"):
         raise QueryError(f"emit={said!r}", hint='say emit="changes" or emit="final"')
     emit: Emit = said or ("final" if window else "changes")
@@ -149,7 +149,7 @@ def _emit(said: Emit | None, window: Tumbling | None, marks: tuple[Watermark, ..
 
 
 def _time(
-    request: Request, window: Tumbling | None, ordered: str | None, marks: tuple[Watermark, ...]
+    request: Request, window: TimeWindow | None, ordered: str | None, marks: tuple[Watermark, ...]
 ) -> Resolved | None:
     """The event time, where rows must carry one."""
     if window is None and ordered is None:
@@ -170,8 +170,8 @@ def _time(
     return resolved
 
 
-def _key(df: DataFrame, written: str | Column | Tumbling) -> Resolved | None:
-    return None if isinstance(written, Tumbling) else resolve(df, written, "groupBy")
+def _key(df: DataFrame, written: str | Column | TimeWindow) -> Resolved | None:
+    return None if isinstance(written, TimeWindow) else resolve(df, written, "groupBy")
 
 
 def _wire_keys(

@@ -17,19 +17,40 @@ from headrace.spark.internals import same_micros
 from headrace.spec import WINDOW_END, WINDOW_START, Window
 
 _DAY_US = 86_400_000_000
+SLICES_MAX = 10_000  # of one window
 
 
 @dataclass(frozen=True, eq=False)
-class Tumbling:
+class TimeWindow:
+    """What `groupBy` takes as a window: the event time, and for how long a closed window takes rows."""
+
+    on: str | Column | None
+    lateness: str | timedelta
+
+
+@dataclass(frozen=True, eq=False)
+class Tumbling(TimeWindow):
     """Fixed windows of one width that do not overlap."""
 
     width: str | timedelta
-    on: str | Column | None
+    offset: str | timedelta
+
+
+@dataclass(frozen=True, eq=False)
+class Sliding(TimeWindow):
+    """Fixed windows of one width, one every slide, so that a row is in several."""
+
+    width: str | timedelta
+    slide: str | timedelta
     offset: str | timedelta
 
 
 def tumbling(
-    width: str | timedelta, on: str | Column | None = None, *, offset: str | timedelta = "0 seconds"
+    width: str | timedelta,
+    on: str | Column | None = None,
+    *,
+    offset: str | timedelta = "0 seconds",
+    lateness: str | timedelta = "0 seconds",
 ) -> Tumbling:
     """Tumbling windows ``[start, start + width)``, as Spark's ``window(on, width, startTime=offset)``.
 
@@ -42,6 +63,9 @@ def tumbling(
         stands for the last microsecond of its window, as Spark's ``window_time`` does.
     offset : str or timedelta
         Moves the starts: with width ``"1 day"`` and offset ``"6 hours"``, days begin at six.
+    lateness : str or timedelta
+        For how long after the watermark has passed its end a window still takes rows. Groups that such
+        rows change are emitted again, whole; then the window is dropped, and later rows are late.
 
     Returns
     -------
@@ -54,15 +78,89 @@ def tumbling(
     >>> rows = hr.stream(df).withWatermark("ts", "10 seconds")  # doctest: +SKIP
     >>> rows.groupBy("user", hr.tumbling("1 minute")).agg(n=hr.count())  # doctest: +SKIP
     """
-    return Tumbling(width, on, offset)
+    return Tumbling(on, lateness, width, offset)
 
 
-def window_of(window: Tumbling, df: DataFrame) -> Window:
+def sliding(
+    width: str | timedelta,
+    slide: str | timedelta,
+    on: str | Column | None = None,
+    *,
+    offset: str | timedelta = "0 seconds",
+    lateness: str | timedelta = "0 seconds",
+) -> Sliding:
+    """Sliding windows ``[start, start + width)``, one every ``slide``, as Spark's ``window`` makes them.
+
+    A row is kept once, however many windows it is in: windows are put together from slices.
+
+    Parameters
+    ----------
+    width : str or timedelta
+        Width of a window, such as ``"10 minutes"``.
+    slide : str or timedelta
+        From one start to the next, such as ``"1 minute"``; at most the width.
+    on : str or Column, optional
+        The event time; by default the watermark's column, as for ``tumbling``.
+    offset : str or timedelta
+        Moves the starts.
+    lateness : str or timedelta
+        For how long after the watermark has passed its end a window still takes rows. Groups that such
+        rows change are emitted again, whole; then the window is dropped, and later rows are late.
+
+    Returns
+    -------
+    Sliding
+        A window to pass to ``groupBy``; it appears in the output as ``window: struct<start, end>``.
+
+    Examples
+    --------
+    >>> import headrace as hr
+    >>> rows = hr.stream(df).withWatermark("ts", "10 seconds")  # doctest: +SKIP
+    >>> rows.groupBy("user", hr.sliding("10 minutes", "1 minute")).agg(n=hr.count())  # doctest: +SKIP
+    """
+    return Sliding(on, lateness, width, slide, offset)
+
+
+def window_of(window: TimeWindow, df: DataFrame) -> Window:
     """The window in microseconds; durations are read by Spark's own parser."""
-    width = micros(df, window.width, "the width of a window")
-    if width <= 0:
-        raise QueryError(f"a window of {window.width} has no width", hint="say a duration above zero")
-    return Window(width, micros(df, window.offset, "the offset of a window") % width)
+    lateness = micros(df, window.lateness, "the lateness of a window")
+    if lateness < 0:
+        raise QueryError(
+            f"a lateness of {window.lateness} is below zero", hint="say how long a closed window takes rows"
+        )
+    if not isinstance(window, Tumbling | Sliding):
+        raise QueryError(f"{window!r} is not a window", hint="say hr.tumbling(…) or hr.sliding(…)")
+    width = _positive(df, window.width, "a window of {} has no width", "the width of a window")
+    slide = width
+    if isinstance(window, Sliding):
+        slide = _positive(df, window.slide, "windows that slide by {} stand still", "the slide of a window")
+    offset = micros(df, window.offset, "the offset of a window") % slide
+    return _checked(Window(width, offset, slide if slide != width else 0, lateness_us=lateness), window)
+
+
+def _positive(df: DataFrame, said: str | timedelta, wrong: str, where: str) -> int:
+    found = micros(df, said, where)
+    if found <= 0:
+        raise QueryError(wrong.format(said), hint="say a duration above zero")
+    return found
+
+
+def _checked(made: Window, said: Tumbling | Sliding) -> Window:
+    """Refuse windows that leave gaps between them, and those that fall into too many slices."""
+    if made.every_us > made.width_us:
+        slide = said.slide if isinstance(said, Sliding) else said.width
+        raise QueryError(
+            f"windows of {said.width} that slide by {slide} leave rows between them out",
+            hint="slide by the width at most, or filter the rows and use hr.tumbling(…)",
+        )
+    slices = made.width_us // made.slice_us
+    if slices > SLICES_MAX:
+        raise QueryError(
+            f"windows of {said.width} with this slide fall into {slices:,} slices of "
+            f"{made.slice_us:,} µs, and at most {SLICES_MAX:,} are kept apart",
+            hint="choose a width that is a multiple of the slide, or a longer slide",
+        )
+    return made
 
 
 def micros(df: DataFrame, said: str | timedelta, where: str) -> int:
