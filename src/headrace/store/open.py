@@ -6,6 +6,7 @@ from headrace.spec import OperatorSpec
 from headrace.store.budget import MemoryBudget
 from headrace.store.contract import FileKind, Seal, Store
 from headrace.store.layout import RowLayout
+from headrace.store.memory import EndlessBudget, MemoryStore
 from headrace.store.rmw import RmwStore
 from headrace.store.segment import Segment
 
@@ -26,4 +27,18 @@ def open_store(
     known_keys: int,
 ) -> Store:
     """The store over the segments of one version; `known_keys` is what the manifest says of it."""
+    if spec.store == "memory":
+        inner = _open_layout(spec, EndlessBudget(), seal, segments, watermark_us, known_keys)
+        return MemoryStore(inner, budget)
+    return _open_layout(spec, budget, seal, segments, watermark_us, known_keys)
+
+
+def _open_layout(
+    spec: OperatorSpec,
+    budget: MemoryBudget,
+    seal: Seal,
+    segments: list[Segment],
+    watermark_us: int | None,
+    known_keys: int,
+) -> Store:
     return RmwStore(spec, budget, seal, segments, watermark_us, known_keys)
