@@ -14,10 +14,12 @@ from pyspark.sql import Column, DataFrame
 from headrace.errors import QueryError
 from headrace.spark.aggregates import Aggregate
 from headrace.spark.columns import first_line, resolve
+from headrace.spark.join import JoinRequest, Side, build_join
+from headrace.spark.join_keys import On
 from headrace.spark.operator import Request, build
 from headrace.spark.plans import WATERMARK_KEY, watermarks
 from headrace.spark.windows import TimeWindow
-from headrace.spec import Emit
+from headrace.spec import Emit, How
 from headrace.store.choose import Said, checked
 
 NAME_LENGTH_MAX = 100
@@ -34,7 +36,7 @@ def stream(df: DataFrame) -> Stream:
     Returns
     -------
     Stream
-        Offers ``withWatermark``, ``name``, ``store`` and ``groupBy``.
+        Offers ``withWatermark``, ``name``, ``store``, ``groupBy`` and ``join``.
 
     Examples
     --------
@@ -168,6 +170,47 @@ class Stream:
                 "groupBy takes one window", hint="make a second operator for the second window"
             )
         return GroupedStream(self, tuple(flat), self.called, self.kept_in)
+
+    def join(self, other: Stream, on: On, window: TimeWindow, how: How = "inner") -> DataFrame:
+        """Join with another stream: rows with equal keys meet where they lie in one window.
+
+        Parameters
+        ----------
+        other : Stream
+            The right stream. Both streams need a watermark; a window closes when the later of the two has
+            passed its end, and its rows come out then.
+        on : str or list
+            The keys: a column name, or a list of names and of pairs ``("<left>", "<right>")``. Keys of
+            different types are compared in the type that Spark would compare them in. A null key never
+            matches.
+        window : TimeWindow
+            Where rows meet, such as ``hr.tumbling("10 seconds")``. Event times are those of the watermarks,
+            unless the window names a column that both streams have.
+        how : {"inner", "left", "right", "full"}
+            Which rows without a partner in their window come out too, with nulls for the other stream.
+
+        Returns
+        -------
+        DataFrame
+            The keys under their left names, ``window``, the other columns of the left stream, and those of
+            the right one. Names that both have must be changed before.
+
+        Examples
+        --------
+        >>> import headrace as hr
+        >>> people = hr.stream(persons).withWatermark("seen", "4 seconds")  # doctest: +SKIP
+        >>> sales = hr.stream(auctions).withWatermark("opened", "4 seconds")  # doctest: +SKIP
+        >>> people.join(sales, on=[("id", "seller")], window=hr.tumbling("10 seconds"))  # doctest: +SKIP
+        """
+        if not isinstance(other, Stream):
+            raise QueryError(
+                f"join takes another stream, not {type(other).__name__}", hint="wrap it: hr.stream(…)"
+            )
+        sides = [Side(stream.df, _event_time(stream)) for stream in (self, other)]
+        request = JoinRequest(
+            sides[0], sides[1], on, window, how, self.called or other.called, self.kept_in
+        )
+        return build_join(request)
 
 
 @dataclass(frozen=True, eq=False)

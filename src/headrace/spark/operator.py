@@ -25,7 +25,7 @@ from headrace.spark.windows import TimeWindow, event_time, is_wall_time, window_
 from headrace.spec import Emit, Field, OperatorSpec
 from headrace.store.choose import Choice, Pattern, Said, choose_for
 
-_STATELESS_AQE = "spark.sql.adaptive.streaming.stateless.enabled"
+STATELESS_AQE = "spark.sql.adaptive.streaming.stateless.enabled"
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +48,7 @@ def build(request: Request) -> DataFrame:
     blueprint, choice = chosen(draw(request, options), options, request.store)
     task = make_task(spark, blueprint, options)
     # Spark takes the operator for stateless; adaptive execution would change its partitions.
-    spark.conf.set(_STATELESS_AQE, "false")
+    spark.conf.set(STATELESS_AQE, "false")
     built = assemble(request.df, blueprint, task)
     remember(built, blueprint.spec, choice)
     return built
@@ -87,7 +87,7 @@ def assemble(df: DataFrame, blueprint: Blueprint, task: Task) -> DataFrame:
 def draw(request: Request, options: Options) -> Blueprint:
     """Plan the operator, without touching the session."""
     df, spark = request.df, request.df.sparkSession
-    marks = _supported(df, watermarks(df))
+    marks = supported(df, watermarks(df))
     window = next((key for key in request.keys if isinstance(key, TimeWindow)), None)
     emit = _emit(request.emit, window, marks)
     if not request.aggregates:
@@ -121,7 +121,8 @@ def draw(request: Request, options: Options) -> Blueprint:
     return Blueprint(spec, leaves, plan.columns, time, [*outputs, *results], nodes)
 
 
-def _supported(df: DataFrame, marks: tuple[Watermark, ...]) -> tuple[Watermark, ...]:
+def supported(df: DataFrame, marks: tuple[Watermark, ...]) -> tuple[Watermark, ...]:
+    """The watermarks, unless the session combines them in a way that Headrace does not."""
     policy = str(df.sparkSession.conf.get("spark.sql.streaming.multipleWatermarkPolicy", "min")).lower()
     if len(marks) > 1 and policy != "min":
         raise QueryError(
