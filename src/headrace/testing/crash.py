@@ -12,17 +12,20 @@ import random
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from itertools import repeat
 from pathlib import Path
 
+from headrace.testing.crash_classes import to_read, to_write
 from headrace.testing.crash_input import write_input
 from headrace.testing.crash_lane import Lane, RoundFailed
 from headrace.testing.crash_plan import Plan, plan
 from headrace.testing.crash_verdict import lane_strays, problems
 
 Say = Callable[[str], None]
+
+WORTH_AN_ARCHIVE = 8  # rounds
 
 
 def play(lane: Lane, folder: Path, round_: Plan) -> list[str]:
@@ -53,9 +56,9 @@ def _report(lane: Lane, seed: int) -> tuple[bool, list[str]]:
     return False, [f"FAILED in {took}: {round_}", *(f"    {line}" for line in [*wrong, again])]
 
 
-def run_lane(seeds: Iterator[int], say: Say) -> int:
+def run_lane(seeds: Iterator[int], say: Say, environment: Mapping[str, str] | None = None) -> int:
     """Play rounds until the seeds are used up; how many failed, a lane that leaves something included."""
-    lane = Lane(Path(tempfile.mkdtemp(prefix="headrace-crash-")))
+    lane = Lane(Path(tempfile.mkdtemp(prefix="headrace-crash-")), environment or {})
     failed = 0
     for seed in seeds:
         passed, lines = _report(lane, seed)
@@ -69,6 +72,17 @@ def run_lane(seeds: Iterator[int], say: Say) -> int:
     return failed + bool(left)
 
 
+def archived(folder: Path) -> dict[str, str]:
+    """Play a round that nobody disturbs, to learn which classes Spark loads; what other drivers need then."""
+    classes = folder / "spark.jsa"
+    lane = Lane(folder / "lane", to_write(classes))
+    lane.folder.mkdir()
+    wrong = play(lane, lane.folder / "quiet", Plan(0, "chained", ()))
+    for line in [*wrong, *lane.close()]:
+        _print(f"while archiving classes: {line}")
+    return to_read(classes)
+
+
 def run_round(seed: int, say: Say = print) -> bool:
     """Play the round of a seed in a lane of its own; whether it passed."""
     return run_lane(iter([seed]), say) == 0
@@ -77,8 +91,14 @@ def run_round(seed: int, say: Say = print) -> bool:
 def run_rounds(rounds: int, seed: int, lanes: int = 1) -> int:
     """Play `rounds` rounds from `seed` on, `lanes` side by side; the exit code of the command."""
     seeds = iter(range(seed, seed + rounds))  # the lanes take turns at it
-    with ThreadPoolExecutor(lanes) as pool:
-        failed = sum(pool.map(run_lane, repeat(seeds, lanes), repeat(_print, lanes)))
+    with (
+        tempfile.TemporaryDirectory(prefix="headrace-classes-") as folder,
+        ThreadPoolExecutor(lanes) as pool,
+    ):
+        environment = archived(Path(folder)) if rounds >= WORTH_AN_ARCHIVE else {}
+        failed = sum(
+            pool.map(run_lane, repeat(seeds, lanes), repeat(_print, lanes), repeat(environment, lanes))
+        )
     print(f"{max(0, rounds - failed)} passed, {failed} failed", flush=True)
     return 0 if failed == 0 else 1
 

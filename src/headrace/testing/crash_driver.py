@@ -17,6 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from headrace.testing.crash_classes import java_option
 from headrace.testing.crash_input import SCHEMA
 from headrace.testing.crash_lane import CURRENT, DONE, OVER
 from headrace.testing.crash_queries import build
@@ -29,7 +30,10 @@ def session(folder: Path) -> Any:
     """A Spark of two cores that tries a task four times and keeps every file under `folder`."""
     from pyspark.sql import SparkSession
 
-    java = f"-XX:-UsePerfData -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Djava.io.tmpdir={folder / 'tmp'}"
+    java = (
+        f"-XX:-UsePerfData -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Djava.io.tmpdir={folder / 'tmp'} "
+        f"{java_option()}"
+    )
     settings = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",

@@ -11,7 +11,7 @@ import random
 import subprocess
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -42,6 +42,7 @@ class Lane:
     """Runs rounds one after another in folders below `folder`."""
 
     folder: Path
+    environment: Mapping[str, str] = field(default_factory=dict)
     driver: subprocess.Popen[bytes] | None = None
     struck: list[str] = field(default_factory=list)
     _round: Path = Path()
@@ -72,7 +73,7 @@ class Lane:
         if not eventually(lambda: not self._has_jvm(), GONE_WITHIN_S):
             raise RoundFailed("the JVM outlives its driver")
         self._starts += 1
-        self.driver = start_driver(self.folder)
+        self.driver = start_driver(self.folder, self.environment)
 
     def _has_jvm(self) -> bool:
         return any(role(process, 0) == "jvm" for process in marked(self.folder))

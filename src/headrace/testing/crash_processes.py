@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -23,11 +23,11 @@ MARK = "HEADRACE_CRASH_ROUND"
 _YOUNG_S = 2.0
 
 
-def start_driver(folder: Path) -> subprocess.Popen[bytes]:
-    """Start the round's driver; all that it and its children say goes to `driver.log`."""
+def start_driver(folder: Path, more: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    """Start the round's driver with `more` environment; what it and its children say goes to `driver.log`."""
     for name in ("tmp", "work"):
         (folder / name).mkdir(exist_ok=True)
-    environment = {**os.environ, MARK: str(folder), "TMPDIR": str(folder / "tmp")}
+    environment = {**os.environ, MARK: str(folder), "TMPDIR": str(folder / "tmp"), **more}
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
     with (folder / "driver.log").open("ab") as log:
         return subprocess.Popen(

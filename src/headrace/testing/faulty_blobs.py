@@ -1,8 +1,9 @@
-"""Blobs that fail the way real storage does: applied or not, reported or not.
+"""Blobs that fail the way real storage does, applied or not, reported or not, and that take their time.
 
 Invariants: a write that says `TryAgain` was not applied; one that says `MaybeApplied` was or was not. Reads
-and lists fail with `TryAgain` and never lie. Threads: as the blobs underneath; `next_outcome` is called
-once per operation.
+and lists fail with `TryAgain` and never lie. What happens on the local disk only is neither delayed nor
+failed. Threads: as the blobs underneath; `wait` and `next_outcome` are called once per request, in this
+order. Latencies and outages to put in are in `slow_blobs.py`.
 """
 
 from __future__ import annotations
@@ -26,6 +27,16 @@ class Outcome(Enum):
 
 
 NextOutcome = Callable[[str], Outcome]  # takes the operation: "put", "put_file", "delete", "read"
+Wait = Callable[[str], None]  # takes the operation, returns when its request has arrived
+
+
+def all_done(operation: str) -> Outcome:
+    """No faults."""
+    return Outcome.DONE
+
+
+def at_once(operation: str) -> None:
+    """No latency."""
 
 
 def seeded_outcomes(seed: int, rate: float) -> NextOutcome:
@@ -42,8 +53,8 @@ def seeded_outcomes(seed: int, rate: float) -> NextOutcome:
 class FaultyBlobs:
     """Another location, reached over a bad line."""
 
-    def __init__(self, blobs: Blobs, next_outcome: NextOutcome) -> None:
-        self._blobs, self._next_outcome = blobs, next_outcome
+    def __init__(self, blobs: Blobs, next_outcome: NextOutcome = all_done, wait: Wait = at_once) -> None:
+        self._blobs, self._next_outcome, self._wait = blobs, next_outcome, wait
 
     @property
     def root(self) -> str:
@@ -80,6 +91,7 @@ class FaultyBlobs:
         return self._blobs.local_path(name)
 
     def _write(self, operation: str, name: str, write: Callable[[], None]) -> None:
+        self._wait(operation)
         applied, reported = self._next_outcome(operation).value
         if not applied and reported:
             raise TryAgain(f"{operation} of {name} was refused by an injected fault")
@@ -89,5 +101,6 @@ class FaultyBlobs:
             raise MaybeApplied(f"the reply to {operation} of {name} was lost by an injected fault")
 
     def _read(self, name: str) -> None:
+        self._wait("read")
         if self._next_outcome("read") is not Outcome.DONE:
             raise TryAgain(f"{name} could not be read: an injected fault")

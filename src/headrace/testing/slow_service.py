@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -58,6 +59,6 @@ class SlowService:
         self._service.close()
 
 
-def open_slow(memory_bytes: int) -> SlowService:
+def open_slow(memory_bytes: int, local: Path) -> SlowService:
     """What a crash round's hosts open in place of `open_service`."""
-    return SlowService(open_service(memory_bytes))
+    return SlowService(open_service(memory_bytes, local))

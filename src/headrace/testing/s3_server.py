@@ -1,0 +1,161 @@
+"""An S3 server on loopback for tests: moto's, in this process, with the troubles of the real one.
+
+    with S3Server() as server, server.environment():
+        ObjectBlobs.open(server.location("state"), …)
+
+`faults` is asked before every request and says what becomes of it; a request that is *lost* ends with a
+closed connection, before or after it was applied. Writes are applied one after another, because moto's
+put-if-absent is not atomic by itself, as that of S3 is.
+Threads: one per request; `requests` and `faults` may be used from any. Nothing is written to disk.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+from urllib.request import Request, urlopen
+
+from headrace.testing.faulty_blobs import Outcome
+
+BUCKET = "headrace-tests"
+_REPLIES = {
+    503: ("503 Slow Down", "SlowDown", "Please reduce your request rate."),
+    500: ("500 Internal Server Error", "InternalError", "We encountered an internal error."),
+    409: ("409 Conflict", "ConditionalRequestConflict", "A conflicting operation is under way."),
+    403: ("403 Forbidden", "AccessDenied", "Access Denied"),
+}
+
+Fault = Outcome | int | None  # an outcome, an HTTP status to answer with, or nothing
+Faults = Callable[[str, str], Fault]  # takes the method and the path
+Environ = dict[str, Any]
+
+
+def no_faults(method: str, path: str) -> Fault:
+    """All requests are served."""
+    return None
+
+
+class S3Server:
+    """Runs from `start` to `stop`; a context manager does both."""
+
+    def __init__(self) -> None:
+        self.faults: Faults = no_faults
+        self.requests: list[tuple[str, str]] = []  # method and path, in order of arrival
+        self._writing = threading.Lock()
+        self._server: Any = None
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+        from werkzeug.serving import make_server
+
+        logging.getLogger("werkzeug").setLevel(logging.ERROR)
+        self._app = DomainDispatcherApplication(create_backend_app)
+        self._server = make_server("127.0.0.1", 0, self._serve, threaded=True)
+        self._thread = threading.Thread(target=self._server.serve_forever, name="s3-server", daemon=True)
+        self._thread.start()
+        self.make_bucket(BUCKET)
+
+    def stop(self) -> None:
+        """Close the socket and forget all objects."""
+        if self._thread is None:
+            return
+        with urlopen(Request(f"{self.endpoint}/moto-api/reset", method="POST")):
+            pass
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+        self._thread = None
+
+    def __enter__(self) -> S3Server:
+        self.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.faults = no_faults
+        self.stop()
+
+    @property
+    def endpoint(self) -> str:
+        return f"http://127.0.0.1:{self._server.server_port}"
+
+    def location(self, prefix: str = "") -> str:
+        """A state location on this server."""
+        return f"s3://{BUCKET}/{prefix}".rstrip("/")
+
+    def make_bucket(self, name: str) -> None:
+        with urlopen(Request(f"{self.endpoint}/{name}", method="PUT")):
+            pass
+
+    @property
+    def variables(self) -> Mapping[str, str]:
+        """What a process must have in its environment to reach this server and no other."""
+        return {
+            "AWS_ENDPOINT_URL": self.endpoint,
+            "AWS_ACCESS_KEY_ID": "tests",
+            "AWS_SECRET_ACCESS_KEY": "tests",
+            "AWS_REGION": "us-east-1",
+            "AWS_METADATA_ENDPOINT": "http://127.0.0.1:1",
+            "NO_PROXY": "127.0.0.1",
+        }
+
+    @contextmanager
+    def environment(self) -> Iterator[None]:
+        """`variables` in this process, until the block ends."""
+        before = {name: os.environ.get(name) for name in self.variables}
+        os.environ.update(self.variables)
+        try:
+            yield
+        finally:
+            for name, value in before.items():
+                if value is None:
+                    del os.environ[name]
+                else:
+                    os.environ[name] = value
+
+    def _serve(self, environ: Environ, start_response: Callable[..., Any]) -> Iterable[bytes]:
+        method, path = environ["REQUEST_METHOD"], environ["PATH_INFO"]
+        if path.startswith("/moto-api"):
+            return self._answer(environ, start_response)
+        self.requests.append((method, path))
+        fault = self.faults(method, path)
+        if isinstance(fault, int):
+            return _refuse(fault, environ, start_response)
+        applied, reported = Outcome.DONE.value if fault is None else fault.value
+        if not applied:
+            return _refuse(503, environ, start_response) if reported else _hang_up(environ)
+        reply = self._answer(environ, start_response)
+        return reply if reported else _hang_up(environ)
+
+    def _answer(self, environ: Environ, start_response: Callable[..., Any]) -> Iterable[bytes]:
+        if environ["REQUEST_METHOD"] in ("GET", "HEAD"):
+            reads: Iterable[bytes] = self._app(environ, start_response)
+            return reads
+        with self._writing:
+            writes: Iterable[bytes] = self._app(environ, start_response)
+            return writes
+
+
+def _refuse(status: int, environ: Environ, start_response: Callable[..., Any]) -> Iterable[bytes]:
+    _drain(environ)
+    line, code, message = _REPLIES[status]
+    body = f"<Error><Code>{code}</Code><Message>{message}</Message></Error>".encode()
+    start_response(line, [("Content-Type", "application/xml"), ("Content-Length", str(len(body)))])
+    return [body]
+
+
+def _hang_up(environ: Environ) -> Iterable[bytes]:
+    """End the connection without an answer; Werkzeug is silent about a peer that has gone."""
+    _drain(environ)
+    environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
+    raise ConnectionResetError("an injected fault")
+
+
+def _drain(environ: Environ) -> None:
+    """Read the body first, or the client would meet a reset connection where it expects an answer."""
+    environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
