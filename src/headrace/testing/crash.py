@@ -73,7 +73,7 @@ def run_lane(seeds: Iterator[int], say: Say, environment: Mapping[str, str] | No
 
 
 def archived(folder: Path) -> dict[str, str]:
-    """Play a round that nobody disturbs, to learn which classes Spark loads; what other drivers need then."""
+    """Play a round that nobody disturbs, to learn which classes Spark loads; what drivers then need."""
     classes = folder / "spark.jsa"
     lane = Lane(folder / "lane", to_write(classes))
     lane.folder.mkdir()
@@ -91,10 +91,8 @@ def run_round(seed: int, say: Say = print) -> bool:
 def run_rounds(rounds: int, seed: int, lanes: int = 1) -> int:
     """Play `rounds` rounds from `seed` on, `lanes` side by side; the exit code of the command."""
     seeds = iter(range(seed, seed + rounds))  # the lanes take turns at it
-    with (
-        tempfile.TemporaryDirectory(prefix="headrace-classes-") as folder,
-        ThreadPoolExecutor(lanes) as pool,
-    ):
+    classes = tempfile.TemporaryDirectory(prefix="headrace-classes-")
+    with classes as folder, ThreadPoolExecutor(lanes) as pool:
         environment = archived(Path(folder)) if rounds >= WORTH_AN_ARCHIVE else {}
         failed = sum(
             pool.map(run_lane, repeat(seeds, lanes), repeat(_print, lanes), repeat(environment, lanes))

@@ -1,4 +1,4 @@
-"""An archive of the classes that Spark loads, so that the many JVMs of the crash rounds start in half the time.
+"""An archive of the classes that Spark loads: with it, the JVMs of the crash rounds start twice as fast.
 
 A JVM that finds no archive, or one of another Java, starts without it.
 """

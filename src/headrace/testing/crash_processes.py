@@ -24,7 +24,7 @@ _YOUNG_S = 2.0
 
 
 def start_driver(folder: Path, more: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    """Start the round's driver with `more` environment; what it and its children say goes to `driver.log`."""
+    """Start the round's driver with `more` environment; all that it says goes to `driver.log`."""
     for name in ("tmp", "work"):
         (folder / name).mkdir(exist_ok=True)
     environment = {**os.environ, MARK: str(folder), "TMPDIR": str(folder / "tmp"), **more}
