@@ -9,12 +9,15 @@ from headrace.store.layout import RowLayout
 from headrace.store.memory import EndlessBudget, MemoryStore
 from headrace.store.rmw import RmwStore
 from headrace.store.segment import Segment
+from headrace.store.session import SessionStore, session_kinds
 
 ROWS = "rows"
 
 
 def kinds_of(spec: OperatorSpec) -> tuple[FileKind, ...]:
     """The kinds of segments that the operator's store writes; the first holds its rows."""
+    if spec.window is not None and spec.window.session:
+        return session_kinds(spec)
     return (FileKind(ROWS, RowLayout(spec)),)
 
 
@@ -41,4 +44,6 @@ def _open_layout(
     watermark_us: int | None,
     known_keys: int,
 ) -> Store:
+    if spec.window is not None and spec.window.session:
+        return SessionStore(spec, budget, seal, segments, watermark_us, known_keys)
     return RmwStore(spec, budget, seal, segments, watermark_us, known_keys)

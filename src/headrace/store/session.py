@@ -1,0 +1,314 @@
+"""The store of sessions: associative aggregates over windows that end `gap` after their last row.
+
+    rows ─▶ stretches by key ─▶ laid over the key's sessions ─▶ folded ─▶ (seal) ─▶ rows, timers
+
+Invariants: the unit of storage is the hash. Where the table holds any row of a hash it holds all of them,
+and they are the newest; a segment that has a hash has all sessions that were alive when it was written.
+A session on disk is found when it ends through its timer; one in memory by looking at every row.
+Threads: one transaction at a time calls in; compaction only reads segments.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.kernels.session import GONE
+from headrace.spec import OperatorSpec
+from headrace.store import session_rows as stored
+from headrace.store import timers
+from headrace.store.arrow import probe_of
+from headrace.store.budget import MemoryBudget
+from headrace.store.compact import plan
+from headrace.store.contract import Compaction, FileKind, Seal, Write, of_kind
+from headrace.store.kept_merge import concatenated
+from headrace.store.run import U64, Run
+from headrace.store.segment import Segment
+from headrace.store.session_layout import I64, ORDINAL, RESULT_ROWS, SessionLayout
+from headrace.store.session_table import SessionTable, Stretches
+from headrace.store.slices import times_of
+from headrace.store.table import Ids, Table
+from headrace.types import VARIABLE
+
+
+def session_kinds(spec: OperatorSpec) -> tuple[FileKind, ...]:
+    """The kinds of segments that sessions are written to."""
+    return (
+        FileKind(stored.ROWS, SessionLayout(spec).rows),
+        FileKind(timers.TIMERS, timers.TimerShape()),
+    )
+
+
+@dataclass
+class SessionStore:
+    """Sessions of one partition; `seal` writes sections to a new segment and opens it."""
+
+    spec: OperatorSpec
+    budget: MemoryBudget
+    seal: Seal
+    segments: list[Segment]
+    watermark_us: int | None
+    known_keys: int = 0
+    late_rows: int = 0
+    spilled: list[Segment] = field(default_factory=list)
+    _absent_through: int = GONE  # no session outside of memory has a later last time
+    _absent: int = 0  # about how many live sessions are not in memory
+
+    def __post_init__(self) -> None:
+        held = of_kind(self.segments, stored.ROWS)
+        if held:
+            self._absent_through = max(stored.last_time(segment) for segment in held)
+            self._absent = self.known_keys
+
+    @cached_property
+    def layout(self) -> SessionLayout:
+        return SessionLayout(self.spec)
+
+    @cached_property
+    def table(self) -> SessionTable:
+        return SessionTable(self.layout)
+
+    @cached_property
+    def _kinds(self) -> tuple[FileKind, ...]:
+        return session_kinds(self.spec)
+
+    # ── rows in ──────────────────────────────────────────────────────────────────────────────
+
+    def apply(self, rows: pa.RecordBatch) -> None:
+        """Fold rows into their sessions; a row whose own session would be dead is dropped and counted."""
+        self.fold(self.timely(rows))
+
+    def timely(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows that are not late; the others are counted."""
+        if self.watermark_us is None:
+            return rows
+        timely = times_of(rows) > self.layout.dead_through(self.watermark_us)
+        if timely.all():
+            return rows
+        self.late_rows += int(np.count_nonzero(~timely))
+        return rows.filter(pa.array(timely))
+
+    def fold(self, rows: pa.RecordBatch) -> None:
+        """Fold timely rows."""
+        if not rows.num_rows:
+            return
+        self._make_room(rows.num_rows, _heap_bytes(rows))
+        of_row, keys = self._groups(rows)
+        self._load(np.unique(keys.hashes))
+        ids = self._sessions_of(of_row, keys, times_of(rows))
+        self.table.accumulate(ids, rows)
+
+    def _groups(self, rows: pa.RecordBatch) -> tuple[Ids, Run]:
+        """The number of each row's key, and the keys by number, with ordinals of zero."""
+        layout = self.layout.groups
+        zeros = pa.array(np.zeros(rows.num_rows, np.int64))
+        known = Table(layout, rows.num_rows)
+        of_row, _ = known.upsert(probe_of(layout, rows.append_column(ORDINAL, zeros)))
+        return of_row, known.keys_of(np.arange(len(known)))
+
+    def _sessions_of(self, of_row: Ids, keys: Run, times: I64) -> Ids:
+        """The table's row of each row's session."""
+        order = np.lexsort((times, of_row))
+        groups, ordered = of_row[order], times[order]
+        apart = np.diff(ordered) > self.layout.window.width_us
+        begins = np.concatenate([[True], (np.diff(groups) != 0) | apart])
+        heads = np.flatnonzero(begins)
+        tails = np.append(heads[1:], len(order)) - 1
+        stretches = Stretches(groups[heads], ordered[heads], ordered[tails])
+        placed = self.table.place(keys, stretches, self._dead_through)
+        ids: Ids = np.empty(len(order), np.int64)
+        ids[order] = placed[np.cumsum(begins) - 1]
+        return ids
+
+    def _load(self, hashes: U64) -> None:
+        """Bring the rows of hashes that are not in memory there; hashes are ordered and distinct."""
+        if self.is_complete:
+            return
+        run = self._stored(hashes[~self.table.holds(hashes)])
+        if len(run):
+            self.table.insert(run)
+            self._absent = max(0, self._absent - len(run))
+
+    def _stored(self, hashes: U64) -> Run:
+        """The live sessions of hashes that are not in memory, as the disk has them."""
+        ours, rest = stored.rows_of(self.layout, of_kind(self.spilled, stored.ROWS)[::-1], hashes)
+        older, _ = stored.rows_of(self.layout, of_kind(self.segments, stored.ROWS)[::-1], rest)
+        run = concatenated([ours, self.layout.unchanged(older)], self.layout.rows)
+        return self.layout.where(run, self.layout.lasts(run) > self._dead_through)
+
+    @property
+    def _dead_through(self) -> int:
+        return self.layout.dead_through(self.watermark_us)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every live session is in memory."""
+        return self._absent_through <= self._dead_through
+
+    # ── memory ───────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def memory_bytes(self) -> int:
+        return self.table.nbytes + sum(segment.memory_bytes for segment in (*self.segments, *self.spilled))
+
+    def keys_after(self, watermark_us: int | None) -> int:
+        """Sessions alive then; those outside of memory as far as known."""
+        dead = self.layout.dead_through(watermark_us)
+        return self.table.live(dead) + (0 if self._absent_through <= dead else self._absent)
+
+    def _make_room(self, rows: int, heap: int) -> None:
+        """Drop dead rows, evict clean ones, and spill dirty ones where that is not enough."""
+        if self._fits(rows, heap):
+            return
+        self.table.purge(self._dead_through)
+        self._evict_for(rows, heap)
+        if not self._fits(rows, heap):
+            self._spill()
+            self._evict_for(rows, heap)
+
+    def _fits(self, rows: int, heap: int) -> bool:
+        return self.memory_bytes + self.table.growth_bytes(rows, heap) <= self.budget.share_bytes
+
+    def _evict_for(self, rows: int, heap: int) -> None:
+        """Half of the share is left in use, so that evictions are rare."""
+        indexes = self.memory_bytes - self.table.nbytes
+        self._evict(max(0, self.budget.share_bytes // 2 - indexes), rows, heap)
+
+    def _evict(self, bytes_max: int, rows: int = 0, heap: int = 0) -> None:
+        if not len(self.table):
+            return
+        latest, alive = int(self.table.lasts.max()), self.table.live(self._dead_through)
+        if self.table.evict(bytes_max, rows, heap):
+            self._absent_through = max(self._absent_through, latest)
+            self._absent += alive - self.table.live(self._dead_through)
+
+    def _spill(self) -> None:
+        """Write dirty sessions to segments of the running epoch, so that they may be evicted."""
+        run = self.table.dirty_live(self._dead_through)
+        self.spilled += self._seal_all(run, self._timers(run, self.watermark_us))
+        self.table.settle()
+
+    # ── results out ──────────────────────────────────────────────────────────────────────────
+
+    def results(self, watermark_us: int | None) -> Iterator[pa.RecordBatch]:
+        """Changed sessions, or those that the watermark closes."""
+        runs = self.changes() if self.spec.emit == "changes" else self.closing(watermark_us)
+        for run in runs:
+            yield from self.layout.results(run)
+
+    def changes(self) -> Iterator[Run]:
+        """Every session that this epoch changed and that is still one of its own."""
+        table = self.table
+        yield from self._in_memory(np.flatnonzero(table.changed & (table.lasts > self._dead_through)))
+        yield from self._changed_on_disk(None)
+
+    def closing(self, watermark_us: int | None) -> Iterator[Run]:
+        """Sessions that the watermark passes now, and those it had passed that changed since."""
+        if watermark_us is None:
+            return
+        before = self.layout.closed_through(self.watermark_us)
+        through = self.layout.closed_through(watermark_us)
+        lasts = self.table.lasts
+        wanted = (lasts > before) & (lasts <= through)
+        if self.layout.window.lateness_us:
+            wanted |= self.table.changed & (lasts > self._dead_through) & (lasts <= before)
+        yield from self._in_memory(np.flatnonzero(wanted))
+        if not self.is_complete:
+            yield from self._closing_on_disk(watermark_us)
+            if self.layout.window.lateness_us:
+                yield from self._changed_on_disk(before)
+
+    def _in_memory(self, ids: Ids) -> Iterator[Run]:
+        for start in range(0, len(ids), RESULT_ROWS):
+            yield self.table.rows_at(ids[start : start + RESULT_ROWS])
+
+    def _closing_on_disk(self, watermark_us: int) -> Iterator[Run]:
+        layout, gap = self.layout, self.layout.window.width_us
+        held = of_kind([*self.segments, *self.spilled], timers.TIMERS)
+        for due in timers.due(held, self.watermark_us, watermark_us):
+            run = self._stored(due.hashes[~self.table.holds(due.hashes)])
+            ends = layout.lasts(run) + gap
+            run = layout.where(run, (ends >= due.first_us) & (ends <= due.last_us))
+            self._absent = max(0, self._absent - len(run))
+            if len(run):
+                yield run
+
+    def _changed_on_disk(self, through: int | None) -> Iterator[Run]:
+        """Sessions changed in this epoch that are only in spilled segments; up to a last time, if given."""
+        for run in stored.newest(self.layout, of_kind(self.spilled, stored.ROWS)[::-1]):
+            wanted = (run.words[:, self.layout.changed_word] > 0) & ~self.table.holds(run.hashes)
+            if through is not None:
+                wanted &= self.layout.lasts(run) <= through
+            if wanted.any():
+                yield self.layout.where(run, wanted)
+
+    # ── commit ───────────────────────────────────────────────────────────────────────────────
+
+    def gather(self, watermark_us: int | None) -> Write:
+        """The sessions that the epoch changed and the watermark leaves alive, and their timers."""
+        run = self.table.dirty_live(self.layout.dead_through(watermark_us))
+        spilled, ends = list(self.spilled), self._timers(run, watermark_us)
+        return lambda: [*spilled, *self._seal_all(self.layout.unchanged(run), ends)]
+
+    def _timers(self, run: Run, watermark_us: int | None) -> Run:
+        """Timers of the sessions that have not closed; results that go by changes need none."""
+        lasts = self.layout.lasts(run)
+        wanted = lasts > self.layout.closed_through(watermark_us)
+        if self.spec.emit == "changes":
+            wanted[:] = False
+        return timers.timers_of(lasts[wanted] + self.layout.window.width_us, run.hashes[wanted])
+
+    def _seal_all(self, run: Run, ends: Run) -> list[Segment]:
+        rows, times = self._kinds
+        sealed = [self.seal(rows, stored.sections_of(self.layout, run))] if len(run) else []
+        return [*sealed, self.seal(times, [(timers.SECTION, [ends])])] if len(ends) else sealed
+
+    def settle(self, segments: list[Segment], watermark_us: int | None) -> None:
+        """The epoch is durable: what it wrote is clean now, and dead sessions are gone."""
+        self.table.settle()
+        if self.spec.emit == "changes" or self.layout.window.lateness_us:
+            self.table.forget_changes()
+        self.segments, self.spilled, self.watermark_us = segments, [], watermark_us
+        if self.is_complete:
+            self._absent = 0
+        if 2 * self.table.live(self._dead_through) < len(self.table):
+            self.table.purge(self._dead_through)
+        if self.memory_bytes > self.budget.share_bytes:
+            self.table.purge(self._dead_through)
+            self._evict_for(0, 0)
+
+    def is_live(self, segment: Segment, watermark_us: int | None) -> bool:
+        if watermark_us is None:
+            return True
+        if segment.kind == timers.TIMERS:
+            return timers.last_end(segment) > watermark_us
+        return stored.last_time(segment) > self.layout.dead_through(watermark_us)
+
+    def compaction(self, many: int | None = None) -> Compaction | None:
+        return self._compaction(self._kinds[0], many) or self._compaction(self._kinds[1], many)
+
+    def _compaction(self, kind: FileKind, many: int | None) -> Compaction | None:
+        segments = of_kind(self.segments, kind.name)
+        chosen = plan([segment.size for segment in segments])
+        if chosen is None or (many is not None and len(segments) <= many):
+            return None
+        inputs, layout, bound = tuple(segments[chosen]), self.layout, self.watermark_us
+
+        def write(path: Path, stop: threading.Event) -> bool:
+            if kind.name == timers.TIMERS:
+                return timers.compact_timers(inputs, path, bound, stop)
+            return stored.compact_sessions(layout, inputs, path, layout.dead_through(bound), stop)
+
+        return Compaction(inputs, kind, write)
+
+
+def _heap_bytes(rows: pa.RecordBatch) -> int:
+    """At most how many bytes of strings these rows can add to a heap."""
+    variable = [column for column in rows.columns if str(column.type) in VARIABLE]
+    return int(sum(column.nbytes for column in variable))

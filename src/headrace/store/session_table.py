@@ -1,0 +1,125 @@
+"""The sessions in memory: a table whose keys end with an ordinal.
+
+Invariants, beyond those of `Table`: all rows of one hash are here or none is; they become dirty together,
+and leave together. Live sessions of a key do not touch.
+Threads: one at a time, the partition's own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from headrace.kernels import session as kernel
+from headrace.kernels.table import COUNT, DIRTY
+from headrace.store.run import U64, Run
+from headrace.store.session_layout import I64, SessionLayout
+from headrace.store.table import Ids, Table
+
+Flags = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Stretches:
+    """Rows of one key each that touch one another: by key, then by time; a key is a number."""
+
+    groups: I64
+    begins: I64
+    ends: I64
+
+
+class SessionTable(Table):
+    """Find, merge, fold and hand out sessions."""
+
+    def __init__(self, layout: SessionLayout) -> None:
+        super().__init__(layout.rows)
+        self.sessions = layout
+
+    @property
+    def lasts(self) -> I64:
+        """The last time of each row; valid until the table changes."""
+        return self._rows[: len(self), self.sessions.last_word].view(np.int64)
+
+    @property
+    def changed(self) -> Flags:
+        """Which rows took part in a fold since the last commit."""
+        found: Flags = self._rows[: len(self), self.sessions.changed_word] > 0
+        return found
+
+    def holds(self, hashes: U64) -> Flags:
+        """Whether the rows of each hash are here."""
+        found: Flags = kernel.holds(self._slots, self._hashes, hashes)
+        return found
+
+    def insert(self, run: Run) -> None:
+        """Take in the rows of hashes that are not here."""
+        width = self.layout.key_width
+        keys = Run(run.hashes, np.ascontiguousarray(run.words[:, :width]), run.heap)
+        ids, _ = self.upsert(keys)
+        self.fill(ids, run.words, run.heap)
+
+    def place(self, keys: Run, stretches: Stretches, dead_through: int) -> Ids:
+        """The session of each stretch, merged with all that it touches; `keys` by number."""
+        layout = self.sessions
+        starts, found = self._rows_of(keys)
+        words = (layout.ordinal_word, layout.first_word, layout.last_word)
+        of_stretch, rows, groups, ordinals, taken, taken_by = kernel.lay(
+            self._rows, *words, layout.window.width_us, dead_through,
+            starts, found, stretches.groups, stretches.begins, stretches.ends,
+        )  # fmt: skip
+        new = np.flatnonzero(rows < 0)
+        if len(new):
+            key_words = keys.words[groups[new]]
+            key_words[:, layout.ordinal_word] = ordinals[new].view(np.uint64)
+            rows[new], _ = self.upsert(Run(keys.hashes[groups[new]], key_words, keys.heap))
+        if len(taken):
+            self._take_in(rows[taken_by], taken)
+        placed: Ids = rows[of_stretch]
+        return placed
+
+    def _rows_of(self, keys: Run) -> tuple[Ids, Ids]:
+        width = self.layout.key_width
+        prefix = np.ascontiguousarray(keys.words[:, : width - 1])
+        arrays = (self._slots, self._rows, self._hashes, self._stamps, self._heap, self._counters)
+        variable = self._is_variable[: width - 1]
+        found: tuple[Ids, Ids] = kernel.rows_of(
+            *arrays, keys.hashes, prefix, keys.heap, variable, self._epoch
+        )
+        return found
+
+    def _take_in(self, by: Ids, rows: Ids) -> None:
+        """Combine sessions into others that they touch now."""
+        self.combine(by, self._copy(rows, self.layout.width))
+        self._rows[rows, self.sessions.last_word] = np.array(kernel.GONE, np.int64).view(np.uint64)
+
+    def rows_at(self, ids: Ids) -> Run:
+        """Whole rows, in the order of the ids."""
+        return self._copy(ids, self.layout.width)
+
+    def dirty_live(self, dead_through: int) -> Run:
+        """The dirty rows that are alive, ordered."""
+        dirty = self._stamps[: len(self)] == self._epoch
+        return self._run(np.flatnonzero(dirty & (self.lasts > dead_through)))
+
+    def live(self, dead_through: int) -> int:
+        return int(np.count_nonzero(self.lasts > dead_through))
+
+    def forget_changes(self) -> None:
+        self._rows[: len(self), self.sessions.changed_word] = 0
+
+    def purge(self, dead_through: int) -> None:
+        """Drop rows that are dead; they are nowhere alive, so the rest of their hash may stay."""
+        kept = np.flatnonzero(self.lasts > dead_through)
+        if len(kept) < len(self):
+            self._keep(kept, 0, 0)
+            self._counters[DIRTY] = np.count_nonzero(self._stamps[: self._counters[COUNT]] == self._epoch)
+
+    def _survivors(self, bytes_max: int, room_rows: int, room_heap: int) -> Ids:
+        """As the table says, less the hashes that would lose a row."""
+        kept = super()._survivors(bytes_max, room_rows, room_heap)
+        dropped = np.ones(len(self), np.bool_)
+        dropped[kept] = False
+        whole: Ids = kept[~np.isin(self.hashes[kept], np.unique(self.hashes[dropped]))]
+        return whole
