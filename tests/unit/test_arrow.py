@@ -145,7 +145,7 @@ def test_window_bounds_are_columns() -> None:
     out = next(results_of(layout, whole(layout, probe_of(layout, batch)), 20, 5))
     assert plain("timestamp", out.column(WINDOW_START)) == [20, 20]
     assert plain("timestamp", out.column(WINDOW_END)) == [30, 30]
-    with pytest.raises(ValueError, match="slice"):
+    with pytest.raises(ValueError, match="window"):
         list(results_of(layout, whole(layout, probe_of(layout, batch)), None, 5))
 
 

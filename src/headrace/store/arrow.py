@@ -99,23 +99,26 @@ def probe_of(layout: RowLayout, batch: pa.RecordBatch) -> Run:
 
 
 def results_of(
-    layout: RowLayout, run: Run, slice_us: int | None, chunk_rows: int
+    layout: RowLayout, run: Run, start_us: int | None, chunk_rows: int
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a run as batches of the operator's output schema, at most `chunk_rows` rows each."""
+    """The rows of a run as batches of the operator's output schema, at most `chunk_rows` rows each.
+
+    `start_us` is the start of the window that the rows are results of, None without one.
+    """
     for start in range(0, len(run), chunk_rows):
-        yield from _batches(layout, run.words[start : start + chunk_rows], run.heap, slice_us)
+        yield from _batches(layout, run.words[start : start + chunk_rows], run.heap, start_us)
 
 
-def _batches(layout: RowLayout, words: U64, heap: U8, slice_us: int | None) -> Iterator[pa.RecordBatch]:
+def _batches(layout: RowLayout, words: U64, heap: U8, start_us: int | None) -> Iterator[pa.RecordBatch]:
     """One batch, or several where a string column would outgrow Arrow's offsets."""
     held = [total(np.ascontiguousarray(words[:, word])) for word in layout.variable_words]
     if len(words) > 1 and max(held, default=0) > _STRING_BYTES_MAX:
         half = len(words) // 2
-        yield from _batches(layout, words[:half], heap, slice_us)
-        yield from _batches(layout, words[half:], heap, slice_us)
+        yield from _batches(layout, words[:half], heap, start_us)
+        yield from _batches(layout, words[half:], heap, start_us)
         return
     columns = [_key_array(slot, words, heap) for slot in layout.keys]
-    columns += _window_arrays(layout.spec, len(words), slice_us)
+    columns += _window_arrays(layout.spec, len(words), start_us)
     for slot in layout.accumulators:
         columns += _accumulator_arrays(layout, slot, words, heap)
     yield pa.RecordBatch.from_arrays(columns, schema=output_schema(layout.spec))
@@ -125,12 +128,12 @@ def _key_array(slot: KeySlot, words: U64, heap: U8) -> pa.Array:
     return array_of(slot.field.type, words, slot.word, heap, ~_flag(words, 0, slot.null_bit))
 
 
-def _window_arrays(spec: OperatorSpec, n: int, slice_us: int | None) -> list[pa.Array]:
+def _window_arrays(spec: OperatorSpec, n: int, start_us: int | None) -> list[pa.Array]:
     if spec.window is None:
         return []
-    if slice_us is None:
-        raise ValueError("a windowed operator's results belong to a slice")
-    bounds = (slice_us, slice_us + spec.window.width_us)
+    if start_us is None:
+        raise ValueError("a windowed operator's results belong to a window")
+    bounds = (start_us, start_us + spec.window.width_us)
     return [pa.array(np.full(n, bound, np.int64)).view(arrow_type("timestamp")) for bound in bounds]
 
 

@@ -4,6 +4,7 @@
 
 Invariants: a table row, where there is one, is the newest value of its key; clean rows are also in a
 segment; a slice is *complete* while every key it has is in its table, so that a key not found there is new.
+A row is folded once, into its slice; a window of several slices is combined when it is given out (`panes`).
 Segments are whole rows, the newest one that holds a key wins. There may be very many windows, so one that
 has lost all its rows in memory loses its table too.
 Threads: one transaction at a time calls in; compaction only reads segments.
@@ -20,16 +21,17 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from headrace.spec import OperatorSpec
+from headrace.spec import OperatorSpec, Window
 from headrace.store.arrow import probe_of, results_of
 from headrace.store.budget import MemoryBudget
 from headrace.store.compact import compact, plan
 from headrace.store.contract import Compaction, FileKind, Seal, Sections, Write
 from headrace.store.layout import RowLayout
-from headrace.store.merge import merge
+from headrace.store.merge import Source, merge
+from headrace.store.panes import Pane, combined, combined_of, rows_max
 from headrace.store.run import Run
 from headrace.store.segment import Segment, lookup_all
-from headrace.store.slices import cut, is_closed
+from headrace.store.slices import closing, cut, is_closed, slices_of, taking
 from headrace.store.table import Table
 
 RESULT_ROWS = 1 << 16  # rows per Arrow batch of results
@@ -210,38 +212,75 @@ class RmwStore:
         return self._changes() if self.spec.emit == "changes" else self._closed(watermark_us)
 
     def _changes(self) -> Iterator[pa.RecordBatch]:
-        """Every row that this epoch changed, once, as it is now."""
-        for slice_us in sorted(self._touched()):
-            yield from self._results(slice_us, self._changed_runs(slice_us))
+        """Every group that this epoch changed, once, as it is now."""
+        window, touched = self.spec.window, self._touched()
+        for start_us in sorted(touched) if window is None else taking(touched, window, self.watermark_us):
+            yield from self._results(start_us, self._changed_runs(start_us, touched))
 
     def _closed(self, watermark_us: int | None) -> Iterator[pa.RecordBatch]:
-        """Every row of the windows that `watermark_us` closes."""
-        for slice_us in self._closing(watermark_us):
-            yield from self._results(slice_us, self._whole_runs(slice_us))
+        """Every group of the windows that `watermark_us` closes; changed ones of those closed before."""
+        window = self.spec.window
+        if window is None:
+            return
+        yield from self._late_changes(window)
+        live = self._stored_slices() | set(self._slices)
+        for start_us in closing(live, window, self.watermark_us, watermark_us):
+            yield from self._results(start_us, self._whole_runs(start_us, window))
 
-    def _closing(self, watermark_us: int | None) -> list[int]:
-        """The live slices that `watermark_us` closes, oldest first."""
-        live, window = self._stored_slices() | set(self._slices), self.spec.window
-        return sorted(
-            s
-            for s in live
-            if is_closed(s, window, watermark_us) and not is_closed(s, window, self.watermark_us)
-        )
+    def _late_changes(self, window: Window) -> Iterator[pa.RecordBatch]:
+        """The groups that rows within the lateness have changed in windows that were given out before."""
+        before_us, touched = self.watermark_us, self._touched() if window.lateness_us else set()
+        if before_us is None:
+            return
+        for start_us in taking(touched, window, before_us):
+            if start_us + window.width_us <= before_us:
+                yield from self._results(start_us, self._changed_runs(start_us, touched))
 
     def _touched(self) -> set[int]:
         dirty = {slice_us for slice_us, state in self._slices.items() if state.table.dirty_count}
         return dirty.union(*(segment.sections for segment in self.spilled))
 
-    def _results(self, slice_us: int, runs: Iterator[Run]) -> Iterator[pa.RecordBatch]:
+    def _results(self, start_us: int, runs: Iterator[Run]) -> Iterator[pa.RecordBatch]:
         for run in runs:
-            yield from results_of(self.layout, run, slice_us if self.spec.window else None, RESULT_ROWS)
+            yield from results_of(self.layout, run, start_us if self.spec.window else None, RESULT_ROWS)
 
-    def _changed_runs(self, slice_us: int) -> Iterator[Run]:
-        if self.spilled:
-            return self._merged(slice_us, self._dirty_run(slice_us), self.spilled)
-        return iter([self._dirty_run(slice_us)])
+    def _changed_runs(self, start_us: int, touched: set[int]) -> Iterator[Run]:
+        """The groups of the window that this epoch changed."""
+        window = self.spec.window
+        slices = slices_of(start_us, window) if window else range(start_us, start_us + 1)
+        if len(slices) == 1 and not self.spilled:
+            return iter([self._dirty_run(start_us)])
+        sources = [source for s in slices if s in touched for source in self._changed_rows(s)]
+        if len(slices) == 1:
+            return merge(sources, self.layout, MERGE_ROWS)
+        return combined_of(self._panes(slices), sources, self.layout, MERGE_ROWS)
 
-    def _whole_runs(self, slice_us: int) -> Iterator[Run]:
+    def _changed_rows(self, slice_us: int) -> list[Source]:
+        """Where the slice's rows of this epoch are, newest first."""
+        spilled = [(segment, slice_us) for segment in self.spilled[::-1] if slice_us in segment.sections]
+        return [self._dirty_run(slice_us), *spilled]
+
+    def _whole_runs(self, start_us: int, window: Window) -> Iterator[Run]:
+        """All groups of the window."""
+        slices = slices_of(start_us, window)
+        if len(slices) == 1:
+            return self._slice_runs(start_us)
+        panes = self._panes(slices)
+        return combined(panes, self.layout, rows_max(panes, self.budget.share_bytes))
+
+    def _panes(self, slices: Iterable[int]) -> list[Pane]:
+        """The slices that have any row."""
+        panes = []
+        for slice_us in slices:
+            state, stored = self._slices.get(slice_us), [*self.segments, *self.spilled][::-1]
+            if state is not None and state.complete:
+                stored = []
+            table = Table(self.layout) if state is None else state.table
+            pane = Pane(slice_us, table, tuple(s for s in stored if slice_us in s.sections))
+            panes += [pane] if pane.rows else []
+        return panes
+
+    def _slice_runs(self, slice_us: int) -> Iterator[Run]:
         state = self._slices.get(slice_us)
         memory = self._no_rows() if state is None else state.table.whole_run()
         if state is not None and state.complete:
@@ -277,9 +316,19 @@ class RmwStore:
         sections = self._dirty_sections(lambda s: not is_closed(s, window, watermark_us))
         return lambda: [*spilled, self.seal(self._kind, sections)] if sections else spilled
 
+    def _dying(self, watermark_us: int | None) -> list[int]:
+        """The live slices that `watermark_us` closes for good."""
+        live, window, before_us = (
+            self._stored_slices() | set(self._slices),
+            self.spec.window,
+            self.watermark_us,
+        )
+        gone = [s for s in live if is_closed(s, window, watermark_us)]
+        return sorted(s for s in gone if not is_closed(s, window, before_us))
+
     def settle(self, segments: list[Segment], watermark_us: int | None) -> None:
         """The epoch is durable: what it wrote is clean now, and closed windows are gone."""
-        for slice_us in self._closing(watermark_us):
+        for slice_us in self._dying(watermark_us):
             self._drop(slice_us)
             self._parked.pop(slice_us, None)
             for segment in segments:

@@ -55,6 +55,13 @@ def closing(
     return [start for start in ended if before_us is None or start + window.width_us > before_us]
 
 
+def taking(slices: Iterable[int], window: Window, watermark_us: int | None) -> list[int]:
+    """The windows over any of the slices that still take rows, by their starts: open or within lateness."""
+    found = {start for slice_us in slices for start in windows_over(slice_us, window)}
+    through = window.width_us + window.lateness_us
+    return sorted(start for start in found if watermark_us is None or start + through > watermark_us)
+
+
 def starts(times_us: I64, window: Window) -> I64:
     """The slice of each event time."""
     return times_us - np.mod(times_us - window.offset_us, window.slice_us)

@@ -144,6 +144,21 @@ class Table:
         """All rows in no order, without a copy: valid until the table changes."""
         return Run(self.hashes, self._rows[: len(self)], self._heap)
 
+    def count_between(self, low: int, high: int) -> int:
+        """How many rows have `low <= hash < high`; `high` may be 2**64."""
+        return int(np.count_nonzero(self._inside(low, high)))
+
+    def between(self, low: int, high: int, *, ordered: bool) -> Run:
+        """Those rows: copies, but for a table that lies in the range as a whole and need not be ordered."""
+        inside = self._inside(low, high)
+        if not ordered and inside.all():
+            return self.view()
+        ids = np.flatnonzero(inside)
+        return self._run(ids) if ordered else self.rows_of(ids)
+
+    def _inside(self, low: int, high: int) -> npt.NDArray[np.bool_]:
+        return (self.hashes >= np.uint64(low)) & (self.hashes <= np.uint64(high - 1))
+
     def rows_of(self, row_ids: Ids) -> Run:
         """Copies of these rows."""
         return self._copy(row_ids, self.layout.width)

@@ -1,0 +1,110 @@
+"""Windows that are rows of several slices: their results are the slices' rows, combined by key.
+
+Memory: the hash space is cut so that one range of all slices holds about `rows_max` rows; a range is
+combined in a table of its own, handed out, and forgotten.
+Threads: the store's own, while no table changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from headrace.store.layout import RowLayout
+from headrace.store.merge import Source, cut_ranges, merge, merge_runs, span_of
+from headrace.store.run import Run
+from headrace.store.segment import Segment, lookup_all
+from headrace.store.table import Ids, Table
+
+RANGE_PART = 8  # a range takes about this part of the store's share
+ROWS_MIN = 1 << 16
+
+
+@dataclass(frozen=True)
+class Pane:
+    """One slice that has any row: its table, and the segments that know more, newest first."""
+
+    slice_us: int
+    table: Table
+    segments: tuple[Segment, ...]  # none where the table has every key of the slice
+
+    @property
+    def rows(self) -> int:
+        """At most so many; a key may be in several segments."""
+        return len(self.table) + sum(segment.sections[self.slice_us].rows for segment in self.segments)
+
+    @property
+    def nbytes(self) -> int:
+        """About what all its rows take in memory."""
+        stored = (s.size * s.sections[self.slice_us].rows // s.rows for s in self.segments)
+        return self.table.nbytes + sum(stored)
+
+    def span(self) -> tuple[int, int]:
+        entries = [segment.sections[self.slice_us] for segment in self.segments]
+        hashes = self.table.hashes
+        lows, highs = [entry.min_hash for entry in entries], [entry.max_hash for entry in entries]
+        if len(hashes):
+            lows, highs = [*lows, int(hashes.min())], [*highs, int(hashes.max())]
+        return min(lows), max(highs) + 1
+
+    def count(self, low: int, high: int) -> int:
+        stored = sum(segment.count_range(self.slice_us, low, high) for segment in self.segments)
+        return self.table.count_between(low, high) + stored
+
+    def read(self, low: int, high: int) -> Run:
+        """The newest row of each of its keys in the range."""
+        held = self.table.between(low, high, ordered=bool(self.segments))
+        if not self.segments:
+            return held
+        stored = [segment.scan_range(self.slice_us, low, high) for segment in self.segments]
+        return merge_runs([held, *stored], self.table.layout)
+
+    def look_up(self, keys: Run) -> list[tuple[Ids, Run]]:
+        """Which of the ordered keys the slice has, and their rows; from memory, then from segments."""
+        at = self.table.find(keys)
+        known = np.flatnonzero(at >= 0)
+        answers = [(known, self.table.rows_of(at[known]))] if len(known) else []
+        missing = np.flatnonzero(at < 0)
+        if not self.segments or not len(missing):
+            return answers
+        probe = Run(keys.hashes[missing], keys.words[missing], keys.heap)
+        found = lookup_all(self.segments, self.slice_us, probe)
+        hit = np.flatnonzero(found.mask)
+        if len(hit):
+            answers.append((missing[hit], Run(probe.hashes[hit], found.words[hit], found.heap)))
+        return answers
+
+
+def rows_max(panes: Sequence[Pane], share_bytes: int) -> int:
+    """How many rows a range may hold in a store that has this share of the host's memory."""
+    rows = max(1, sum(pane.rows for pane in panes))
+    row_bytes = max(1, sum(pane.nbytes for pane in panes) // rows)
+    return max(ROWS_MIN, share_bytes // RANGE_PART // row_bytes)
+
+
+def combined(panes: Sequence[Pane], layout: RowLayout, limit: int) -> Iterator[Run]:
+    """The rows of all slices together, one per key; each run is valid until the next."""
+    if not panes:
+        return
+    for low, high in cut_ranges(panes, *span_of(panes), limit):
+        runs = Table(layout, max(pane.count(low, high) for pane in panes))
+        for pane in panes:
+            runs.absorb(pane.read(low, high))
+        if len(runs):
+            yield runs.view()
+
+
+def combined_of(
+    panes: Sequence[Pane], changed: Sequence[Source], layout: RowLayout, limit: int
+) -> Iterator[Run]:
+    """The same for the keys of `changed` only."""
+    for keys in merge(changed, layout, limit):
+        together = Table(layout, len(keys))
+        ids, _ = together.upsert(keys)
+        probe = together.keys_of(ids)
+        for pane in panes:
+            for at, rows in pane.look_up(probe):
+                together.combine(ids[at], rows)
+        yield together.view()
