@@ -27,4 +27,7 @@ def spec_digest(spec: OperatorSpec) -> str:
         "window": asdict(spec.window) if spec.window else None,
         "partitions": spec.partitions,
     }
+    if spec.keeps:
+        said["kept"] = [field.type for field in spec.inputs]
+        said["join"] = spec.join is not None
     return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:32]

@@ -11,7 +11,7 @@ from headrace.checkpoint.operator_record import differences, ensure_operator, re
 from headrace.errors import OperatorChanged, StateCorrupt, StateMissing
 from headrace.format.names import operator_record
 from headrace.ids import new_write_id, spec_digest
-from headrace.spec import Accumulator, Field, OperatorSpec, Window
+from headrace.spec import TIME, Accumulator, Field, Holistic, Join, OperatorSpec, Window
 from headrace.testing import FaultyBlobs, ManualClock, seeded_outcomes
 
 SPEC = OperatorSpec(
@@ -62,6 +62,56 @@ CHANGES = [
 @pytest.mark.parametrize(("change", "said"), CHANGES)
 def test_a_difference_is_said_in_words(change: dict[str, object], said: list[str]) -> None:
     assert differences(SPEC, replace(SPEC, **change)) == said
+
+
+LEFT, RIGHT = (
+    (Field("v0", "string", "name"), Field(TIME, "timestamp", "seen")),
+    (Field("v0", "string", "title"),),
+)
+JOINED = replace(SPEC, inputs=LEFT[:1], accumulators=(), join=Join("inner", LEFT, RIGHT))
+MEDIAN = replace(SPEC, accumulators=(), holistics=(Holistic("percentile", "i0", "double", (0.5,)),))
+GROUPED = replace(SPEC, accumulators=(), grouped=True)
+
+KEPT_CHANGES = [
+    (JOINED, {"join": Join("full", LEFT, RIGHT)}, ["the join was inner, is now full"]),
+    (
+        JOINED,
+        {"join": Join("inner", LEFT[:1], (Field("v0", "int64", "title"),))},
+        [
+            "left column #2 `seen` timestamp, the event time is gone",
+            "right column `title` was string, is now int64",
+        ],
+    ),
+    (JOINED, {"join": None, "accumulators": SPEC.accumulators}, ["it was a join, is now an aggregate"]),
+    (
+        MEDIAN,
+        {"holistics": (Holistic("top", "i1", "int32", (3.0,), by="i0"),)},
+        ["aggregate #1 was percentile(amount, 0.5) double, is now top(price, amount, 3) int32"],
+    ),
+    (MEDIAN, {"holistics": (), "grouped": True}, ["it was an aggregate, is now a function over groups"]),
+    (
+        MEDIAN,
+        {"accumulators": SPEC.accumulators[:1]},
+        [
+            "aggregate #1 was percentile(amount, 0.5) double, is now count(*) int64",
+            "aggregate #2 percentile(amount, 0.5) double is new",
+        ],
+    ),
+    (GROUPED, {"inputs": SPEC.inputs[:1]}, ["column #2 `price` int32 is gone"]),
+]
+
+
+@pytest.mark.parametrize(("spec", "change", "said"), KEPT_CHANGES)
+def test_a_difference_of_kept_rows_is_said_in_words(
+    spec: OperatorSpec, change: dict[str, object], said: list[str]
+) -> None:
+    assert differences(spec, spec) == []
+    assert differences(spec, replace(spec, **change)) == said
+
+
+@pytest.mark.parametrize("spec", [JOINED, MEDIAN, GROUPED])
+def test_operators_that_keep_rows_survive_json(spec: OperatorSpec) -> None:
+    assert OperatorSpec.from_json(spec.to_json()) == spec
 
 
 COMPATIBLE = [

@@ -6,7 +6,7 @@ knows no storage. What may change: the watermark's delay, the emit mode, and nam
 
 from __future__ import annotations
 
-from itertools import zip_longest
+from itertools import chain, zip_longest
 
 from headrace.blob.base import Blobs
 from headrace.blob.retry import Retry, put_or_read
@@ -14,7 +14,7 @@ from headrace.clock import Clock, SystemClock
 from headrace.errors import BlobMissing, OperatorChanged, StateMissing
 from headrace.format.names import operator_record
 from headrace.format.record import corrupt, decode_record, encode_record
-from headrace.spec import Accumulator, Field, OperatorSpec, Window
+from headrace.spec import TIME, Accumulator, Field, Holistic, OperatorSpec, Window
 
 FORMAT_VERSION = 1
 _KIND = "operator"
@@ -71,10 +71,16 @@ def refuse_changes(old: OperatorSpec, new: OperatorSpec) -> None:
 
 def differences(old: OperatorSpec, new: OperatorSpec) -> list[str]:
     """What keeps `new` from using the state of `old`, for people; empty when nothing does."""
+    if _work(old) != _work(new):
+        return [f"it was {_work(old)}, is now {_work(new)}"]
     found = [
-        *_changes("key", [_key(field) for field in old.keys], [_key(field) for field in new.keys]),
+        *_changes("key", [_column(field) for field in old.keys], [_column(field) for field in new.keys]),
         *_changes("aggregate", _aggregates(old), _aggregates(new)),
+        *_joins(old, new),
     ]
+    if old.grouped:
+        kept = [[_column(field) for field in spec.inputs] for spec in (old, new)]
+        found += _changes("column", *kept)
     if old.window != new.window:
         found.append(f"the window was {_window(old.window)}, is now {_window(new.window)}")
     if len(old.delays_ms) != len(new.delays_ms):
@@ -99,8 +105,8 @@ def _changes(noun: str, old: list[Part], new: list[Part]) -> list[str]:
             found.append(f"{noun} #{number} {_said(after)} is new")
         elif after is None:
             found.append(f"{noun} #{number} {_said(before)} is gone")
-        elif noun == "key" and before[0] == after[0]:
-            found.append(f"key {before[0]} was {before[1]}, is now {after[1]}")
+        elif noun != "aggregate" and before[0] == after[0]:
+            found.append(f"{noun} {before[0]} was {before[1]}, is now {after[1]}")
         else:
             found.append(f"{noun} #{number} was {_said(before)}, is now {_said(after)}")
     return found
@@ -110,13 +116,40 @@ def _said(part: Part) -> str:
     return f"{part[0]} {part[1]}"
 
 
-def _key(field: Field) -> Part:
-    return f"`{field.label or field.name}`", field.type
+def _work(spec: OperatorSpec) -> str:
+    if spec.join:
+        return "a join"
+    return "a function over groups" if spec.grouped else "an aggregate"
+
+
+def _column(field: Field) -> Part:
+    is_time = ", the event time" if field.name == TIME else ""
+    return f"`{field.label or field.name}`", field.type + is_time
+
+
+def _joins(old: OperatorSpec, new: OperatorSpec) -> list[str]:
+    """Changes of a join. Columns that keep their names and types keep their places on the wire too."""
+    if old.join is None or new.join is None:
+        return []
+    how = [f"the join was {old.join.how}, is now {new.join.how}"] if old.join.how != new.join.how else []
+    sides = ("left", old.join.left, new.join.left), ("right", old.join.right, new.join.right)
+    changes = (
+        _changes(f"{side} column", [_column(f) for f in before], [_column(f) for f in after])
+        for side, before, after in sides
+    )
+    return [*how, *chain.from_iterable(changes)]
 
 
 def _aggregates(spec: OperatorSpec) -> list[Part]:
     inputs = {field.name: field for field in spec.inputs}
-    return [_aggregate(accumulator, inputs) for accumulator in spec.accumulators]
+    folded = [_aggregate(accumulator, inputs) for accumulator in spec.accumulators]
+    return folded + [_holistic(holistic, inputs) for holistic in spec.holistics]
+
+
+def _holistic(holistic: Holistic, inputs: dict[str, Field]) -> Part:
+    fields = [inputs[name] for name in (holistic.input, holistic.by) if name is not None]
+    said = [field.label or field.name for field in fields] + [f"{number:g}" for number in holistic.numbers]
+    return f"{holistic.kind}({', '.join(said)})", holistic.type
 
 
 def _aggregate(accumulator: Accumulator, inputs: dict[str, Field]) -> Part:
