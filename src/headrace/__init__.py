@@ -40,12 +40,13 @@ if TYPE_CHECKING:
     from headrace.spark.explain import explain
     from headrace.spark.marks import append, point_update, range_read
     from headrace.spark.progress import progress
-    from headrace.spark.windows import Sliding, Tumbling, sliding, tumbling
+    from headrace.spark.windows import Session, Sliding, Tumbling, session, sliding, tumbling
 
 __all__ = [
     "GroupedStream",
     "HeadraceError",
     "QueryError",
+    "Session",
     "SettingError",
     "Sliding",
     "Stream",
@@ -62,6 +63,7 @@ __all__ = [
     "point_update",
     "progress",
     "range_read",
+    "session",
     "sliding",
     "stddev",
     "stddev_pop",
@@ -78,8 +80,10 @@ _HOMES = {
     "GroupedStream": "builder",
     "Stream": "builder",
     "stream": "builder",
+    "Session": "windows",
     "Sliding": "windows",
     "Tumbling": "windows",
+    "session": "windows",
     "sliding": "windows",
     "tumbling": "windows",
     "progress": "progress",

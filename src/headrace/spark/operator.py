@@ -21,7 +21,7 @@ from headrace.spark.keys import flatten, rebuild
 from headrace.spark.plans import TASK_PREFIX, Watermark, operators_below, watermarks
 from headrace.spark.project import Blueprint, result_struct, wire_rows
 from headrace.spark.task import Task, stateful_task
-from headrace.spark.windows import TimeWindow, event_time, is_wall_time, window_column, window_of
+from headrace.spark.windows import Session, TimeWindow, event_time, is_wall_time, window_column, window_of
 from headrace.spec import Emit, Field, OperatorSpec
 from headrace.store.choose import Choice, Pattern, Said, choose_for
 
@@ -145,6 +145,11 @@ def _emit(said: Emit | None, window: TimeWindow | None, marks: tuple[Watermark, 
         raise QueryError(
             'emit="final" (the default with a window) needs a watermark, or no window would ever close',
             hint='add .withWatermark("<event time>", "10 seconds") before groupBy, or say emit="changes"',
+        )
+    if isinstance(window, Session) and not marks:
+        raise QueryError(
+            "sessions need a watermark, or none would ever be over",
+            hint='add .withWatermark("<event time>", "10 seconds") before groupBy',
         )
     return emit
 

@@ -45,6 +45,13 @@ class Sliding(TimeWindow):
     offset: str | timedelta
 
 
+@dataclass(frozen=True, eq=False)
+class Session(TimeWindow):
+    """Windows of each key's own: as long as its rows are no further apart than the gap."""
+
+    gap: str | timedelta
+
+
 def tumbling(
     width: str | timedelta,
     on: str | Column | None = None,
@@ -121,6 +128,44 @@ def sliding(
     return Sliding(on, lateness, width, slide, offset)
 
 
+def session(
+    gap: str | timedelta, on: str | Column | None = None, *, lateness: str | timedelta = "0 seconds"
+) -> Session:
+    """Sessions: rows of a key that are at most ``gap`` apart, as Spark's ``session_window(on, gap)``.
+
+    A session lasts from its first row's time to ``gap`` after its last row's. Rows may come out of order:
+    one that touches two sessions makes them one. A row is late when a session of its own would be over.
+
+    Parameters
+    ----------
+    gap : str or timedelta
+        For how long a key must be silent until its session is over, such as ``"10 seconds"``.
+    on : str or Column, optional
+        The event time; by default the watermark's column, as for ``tumbling``.
+    lateness : str or timedelta
+        For how long after the watermark has passed its end a session still takes rows. One that such rows
+        change is emitted again, whole: at once, or when the watermark passes its new end.
+
+    Returns
+    -------
+    Session
+        A window to pass to ``groupBy``; it appears in the output as ``window: struct<start, end>``.
+
+    Notes
+    -----
+    With ``emit="changes"`` a session comes again whenever a batch changes it, with the bounds that it has
+    then. Sessions that became part of it are not taken back: the last row that came for a key and covers
+    their time stands for them.
+
+    Examples
+    --------
+    >>> import headrace as hr
+    >>> bids = hr.stream(df).withWatermark("ts", "4 seconds")  # doctest: +SKIP
+    >>> bids.groupBy("bidder", hr.session("10 seconds")).agg(bids=hr.count())  # doctest: +SKIP
+    """
+    return Session(on, lateness, gap)
+
+
 def window_of(window: TimeWindow, df: DataFrame) -> Window:
     """The window in microseconds; durations are read by Spark's own parser."""
     lateness = micros(df, window.lateness, "the lateness of a window")
@@ -128,8 +173,12 @@ def window_of(window: TimeWindow, df: DataFrame) -> Window:
         raise QueryError(
             f"a lateness of {window.lateness} is below zero", hint="say how long a closed window takes rows"
         )
+    if isinstance(window, Session):
+        gap = _positive(df, window.gap, "sessions with a gap of {} never last", "the gap of a session")
+        return Window(gap, session=True, lateness_us=lateness)
     if not isinstance(window, Tumbling | Sliding):
-        raise QueryError(f"{window!r} is not a window", hint="say hr.tumbling(…) or hr.sliding(…)")
+        hint = "say hr.tumbling(…), hr.sliding(…) or hr.session(…)"
+        raise QueryError(f"{window!r} is not a window", hint=hint)
     width = _positive(df, window.width, "a window of {} has no width", "the width of a window")
     slide = width
     if isinstance(window, Sliding):
