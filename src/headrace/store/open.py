@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from headrace.spec import OperatorSpec
+from headrace.store.aar import open_aar
 from headrace.store.budget import MemoryBudget
 from headrace.store.contract import FileKind, Seal, Store
+from headrace.store.kept import KeptLayout
+from headrace.store.kept_store import kept_kind
 from headrace.store.layout import RowLayout
 from headrace.store.memory import EndlessBudget, MemoryStore
+from headrace.store.range import open_range
 from headrace.store.rmw import RmwStore
 from headrace.store.segment import Segment
 from headrace.store.session import SessionStore, session_kinds
@@ -18,6 +22,8 @@ def kinds_of(spec: OperatorSpec) -> tuple[FileKind, ...]:
     """The kinds of segments that the operator's store writes; the first holds its rows."""
     if spec.window is not None and spec.window.session:
         return session_kinds(spec)
+    if spec.keeps:
+        return (kept_kind(KeptLayout(spec, hashed=spec.store == "range")),)
     return (FileKind(ROWS, RowLayout(spec)),)
 
 
@@ -46,4 +52,7 @@ def _open_layout(
 ) -> Store:
     if spec.window is not None and spec.window.session:
         return SessionStore(spec, budget, seal, segments, watermark_us, known_keys)
+    if spec.keeps:
+        opened = open_range if spec.store == "range" else open_aar
+        return opened(spec, budget, seal, segments, watermark_us)
     return RmwStore(spec, budget, seal, segments, watermark_us, known_keys)

@@ -1,0 +1,69 @@
+"""The AAR store (append, aligned read): rows of fixed windows in files per slice, ordered by hash.
+
+A window that closes is read in bounded chunks: ranges of the hash over all its slices, so every chunk holds
+whole groups, and no index of keys is ever needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from headrace.spec import OperatorSpec
+from headrace.store.budget import MemoryBudget
+from headrace.store.contract import Seal
+from headrace.store.kept import Flags, KeptLayout, ordered, taken
+from headrace.store.kept_ahead import read_ahead
+from headrace.store.kept_merge import concatenated, range_parts
+from headrace.store.kept_results import computation_of
+from headrace.store.kept_store import KeptStore, Reading
+from headrace.store.run import Run
+from headrace.store.segment import Segment
+
+
+class ByHash:
+    """Slices ordered by hash; an `Order`."""
+
+    def __init__(self, spec: OperatorSpec) -> None:
+        assert spec.window is not None
+        self.layout = KeptLayout(spec)
+        self.bucket_us = spec.window.slice_us
+
+    def arranged(self, run: Run) -> Run:
+        return ordered(run)
+
+    def chunks(self, reading: Reading) -> Iterator[tuple[Run, Flags | None]]:
+        ranges = range_parts(reading.sources, self.layout, reading.chunk_rows)
+        for parts in read_ahead(ranges) if reading.from_disk else ranges:
+            old, new = parts[: len(reading.old)], parts[len(reading.old) :]
+            if reading.changed_only:
+                if any(map(len, new)):
+                    yield changed(self.layout, old, new)
+                continue
+            run = concatenated(parts, self.layout)
+            if len(run):
+                yield (run if sum(1 for part in parts if len(part)) == 1 else ordered(run)), None
+
+
+def changed(layout: KeptLayout, old: list[Run], new: list[Run]) -> tuple[Run, Flags]:
+    """Whole groups of the hashes that new rows have, ordered by hash, and which rows are new."""
+    late = concatenated(new, layout)
+    hashes = np.unique(late.hashes)
+    kept = [taken(layout, run, np.isin(run.hashes, hashes)) for run in old]
+    run = concatenated([*kept, late], layout)
+    fresh = np.zeros(len(run), np.bool_)
+    fresh[len(run) - len(late) :] = True
+    order = np.argsort(run.hashes, kind="stable")
+    return Run(run.hashes[order], run.words[order], run.heap), fresh[order]
+
+
+def open_aar(
+    spec: OperatorSpec,
+    budget: MemoryBudget,
+    seal: Seal,
+    segments: list[Segment],
+    watermark_us: int | None,
+) -> KeptStore:
+    """The store over the segments of one version."""
+    return KeptStore(spec, budget, seal, segments, watermark_us, ByHash(spec), computation_of)

@@ -1,0 +1,50 @@
+"""The rows of whole groups themselves, for a function of the user that runs in Spark's worker.
+
+Rows of one group come one after another, by event time. GROUP tells groups apart: it changes from each
+group to the next over all chunks of one epoch, so that the worker can put a group together again that
+batches cut in two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.spec import output_schema
+from headrace.store.arrow import array_of
+from headrace.store.holistic_order import sort_groups
+from headrace.store.kept import I64, KeptLayout, input_array, key_array, taken, time_key
+from headrace.store.kept_groups import Groups, instants
+from headrace.store.run import Run
+
+BATCH_ROWS = 1 << 16
+BATCH_BYTES = 16 << 20
+
+
+class GroupedRows:
+    """Groups as their rows; a `Computation`."""
+
+    def __init__(self, layout: KeptLayout) -> None:
+        self._layout = layout
+        self._numbered = 0
+
+    def __call__(self, rows: Run, groups: Groups) -> Iterator[pa.RecordBatch]:
+        if not len(groups):
+            return
+        times = time_key(np.ascontiguousarray(rows.words[:, self._layout.time_word]))
+        order = sort_groups(groups, [times]).rows
+        limit = max(1, min(BATCH_ROWS, BATCH_BYTES * len(order) // max(1, rows.nbytes)))
+        for start in range(0, len(order), limit):
+            yield self._batch(rows, groups, order[start : start + limit])
+        self._numbered += len(groups)
+
+    def _batch(self, rows: Run, groups: Groups, at: I64) -> pa.RecordBatch:
+        part, of_row = taken(self._layout, rows, at), groups.of_row[at]
+        columns = [key_array(slot, part) for slot in self._layout.keys]
+        columns += [instants(groups.starts_us[of_row]), instants(groups.ends_us[of_row])]
+        columns += [pa.array(of_row + self._numbered)]
+        columns += [array_of("timestamp", part.words, self._layout.time_word, part.heap, None)]
+        columns += [input_array(slot, part) for slot in self._layout.inputs]
+        return pa.RecordBatch.from_arrays(columns, schema=output_schema(self._layout.spec))
