@@ -7,7 +7,6 @@ from collections import Counter
 from itertools import product
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -26,7 +25,10 @@ from headrace.spec import (
     input_schema,
     output_schema,
 )
-from headrace.store.join import Groups, joined
+from headrace.store.join import join_of
+from headrace.store.kept import KeptLayout, run_of, times_in
+from headrace.store.kept_groups import Groups, groups_of
+from headrace.store.run import Run
 
 WIDTH = 10
 
@@ -63,18 +65,18 @@ rows = st.lists(
 )
 
 
-def batch_of(spec: OperatorSpec, said: list[Row]) -> tuple[pa.RecordBatch, Groups]:
-    """The rows, grouped by key and window; of a null key as the plan marks them."""
-    names = sorted({(key is None, key or 0, time // WIDTH) for key, _, time, _, _ in said})
-    of_row = [names.index((key is None, key or 0, time // WIDTH)) for key, _, time, _, _ in said]
-    starts = np.array([name[2] * WIDTH for name in names], np.int64)
+def chunk_of(spec: OperatorSpec, said: list[Row]) -> tuple[KeptLayout, Run, Groups]:
+    """The rows as a store would give them; hashes of different keys may be equal."""
     keys, sides, times, texts, numbers = zip(*said, strict=True) if said else ((),) * 5
     marked = [side + ALONE * (key is None) for key, side in zip(keys, sides, strict=True)]
-    columns = [[0] * len(said), times, marked, keys, texts, numbers]
+    hashes = [(key or 0) % 2 for key in keys]
+    columns = [hashes, times, marked, keys, texts, numbers]
     schema = input_schema(spec)
     arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
-    groups = Groups(np.array(of_row, np.int64), starts, starts + WIDTH)
-    return pa.RecordBatch.from_arrays(arrays, schema=schema), groups
+    layout = KeptLayout(spec)
+    run = run_of(layout, pa.RecordBatch.from_arrays(arrays, schema=schema))
+    starts = times_in(layout, run) // WIDTH * WIDTH
+    return layout, *groups_of(layout, run, starts, starts + WIDTH)
 
 
 def model(how: str, said: list[Row]) -> Counter[tuple[Any, ...]]:
@@ -124,8 +126,8 @@ def told(batches: list[pa.RecordBatch], schema: pa.Schema) -> Counter[tuple[Any,
 )
 def test_a_join_equals_its_definition(said, how, pairs_max, bytes_max):
     spec = spec_of(how)
-    batch, groups = batch_of(spec, said)
-    batches = list(joined(spec, batch, groups, pairs_max, bytes_max))
+    layout, run, groups = chunk_of(spec, said)
+    batches = list(join_of(layout, pairs_max, bytes_max)(run, groups))
     assert all(0 < part.num_rows <= pairs_max for part in batches)
     assert told(batches, output_schema(spec)) == model(how, said)
 
@@ -136,9 +138,9 @@ def test_a_key_with_many_pairs_comes_in_bounded_batches(text, limit):
     said: list[Row] = [
         (1, side, number % WIDTH, text, 1) for number in range(300) for side in (LEFT, RIGHT)
     ]
-    batch, groups = batch_of(spec, said)
+    layout, run, groups = chunk_of(spec, said)
     pairs = 0
-    for part in joined(spec, batch, groups):
+    for part in join_of(layout)(run, groups):
         assert part.num_rows <= limit
         pairs += part.num_rows
     assert pairs == 300 * 300

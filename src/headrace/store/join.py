@@ -2,37 +2,29 @@
 
 Pure computation, shared by all stores that keep rows. Pairs are written out in batches of a bounded number
 of rows and bytes, so that a key with a million pairs takes no more memory than a million keys with one.
+Only the columns of rows that come out are read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from headrace.kernels import join as kernel
-from headrace.kernels.pack import I64
-from headrace.spec import SIDE, Field, Join, OperatorSpec, output_schema
-from headrace.types import VARIABLE, arrow_type
+from headrace.spec import TIME, Field, Join, output_schema
+from headrace.store.arrow import array_of
+from headrace.store.kept import I64, Flags, KeptLayout, sides_in
+from headrace.store.kept_groups import Computation, Groups, instants
+from headrace.store.layout import LENGTH_MAX
+from headrace.store.run import Run
+from headrace.types import words
 
 PAIRS_MAX = 1 << 16  # pairs per Arrow batch of results
 PAIR_BYTES_MAX = 32 << 20  # of strings in a batch
-
-
-@dataclass(frozen=True)
-class Groups:
-    """Which group each row is of, and each group's window in microseconds."""
-
-    of_row: I64
-    starts_us: I64
-    ends_us: I64
-
-    def __len__(self) -> int:
-        return len(self.starts_us)
 
 
 @dataclass(frozen=True)
@@ -50,78 +42,90 @@ class _Pairs:
         return _Pairs(self.lefts[start:end], self.rights[start:end], self.groups[start:end])
 
 
-def joined(
-    spec: OperatorSpec,
-    rows: pa.RecordBatch,
-    groups: Groups,
-    pairs_max: int = PAIRS_MAX,
-    bytes_max: int = PAIR_BYTES_MAX,
-) -> Iterator[pa.RecordBatch]:
-    """Batches of `output_schema` from rows of `input_schema`; the rows of a group must all be there."""
-    assert spec.join is not None
-    held = _row_bytes(spec, rows)
-    for pairs in _pairs(spec.join, rows, groups, pairs_max):
-        for part in _within(pairs, held, bytes_max):
-            yield _batch(spec, spec.join, rows, groups, part)
+def join_of(layout: KeptLayout, pairs_max: int = PAIRS_MAX, bytes_max: int = PAIR_BYTES_MAX) -> Computation:
+    """The computation of an operator that is a join."""
+    join = layout.spec.join
+    assert join is not None
+
+    def joined(rows: Run, groups: Groups) -> Iterator[pa.RecordBatch]:
+        values = _Values(layout, rows)
+        for pairs in _pairs(join, sides_in(layout, rows).astype(np.int8), groups, pairs_max):
+            for part in _within(pairs, values, bytes_max):
+                yield _batch(join, values, groups, part)
+
+    return joined
 
 
-def _pairs(join: Join, rows: pa.RecordBatch, groups: Groups, pairs_max: int) -> Iterator[_Pairs]:
+def _pairs(join: Join, sides: np.ndarray, groups: Groups, pairs_max: int) -> Iterator[_Pairs]:
     keeps = join.how in ("left", "full"), join.how in ("right", "full")
-    sides = np.ascontiguousarray(rows.column(SIDE).to_numpy(zero_copy_only=False), np.int8)
-    order, begins = kernel.arrange(np.ascontiguousarray(groups.of_row), sides, len(groups))
+    order, begins = kernel.arrange(groups.of_row, sides, len(groups))
     before = kernel.count(begins, *keeps)
-    for start in range(0, int(before[-1]), pairs_max):
-        n = min(pairs_max, int(before[-1]) - start)
-        lefts, rights, of = (np.empty(n, np.int64) for _ in range(3))
+    total = int(before[-1])
+    for start in range(0, total, pairs_max):
+        lefts, rights, of = (np.empty(min(pairs_max, total - start), np.int64) for _ in range(3))
         kernel.write(order, begins, before, *keeps, start, lefts, rights, of)
         yield _Pairs(lefts, rights, of)
 
 
-def _row_bytes(spec: OperatorSpec, rows: pa.RecordBatch) -> I64 | None:
-    """Bytes of strings in each row, with a zero behind the last for "no row"; None without strings."""
-    names = [field.name for field in (*spec.keys, *spec.inputs) if field.type in VARIABLE]
-    if not names:
-        return None
-    held = np.zeros(rows.num_rows + 1, np.int64)
-    for name in names:
-        lengths = pc.binary_length(rows.column(name)).fill_null(0)
-        held[:-1] += lengths.to_numpy(zero_copy_only=False)
-    return held
-
-
-def _within(pairs: _Pairs, held: I64 | None, bytes_max: int) -> Iterator[_Pairs]:
+def _within(pairs: _Pairs, values: _Values, bytes_max: int) -> Iterator[_Pairs]:
     """The pairs, cut in halves until a part's strings fit."""
-    if held is None or len(pairs) <= 1 or held[pairs.lefts].sum() + held[pairs.rights].sum() <= bytes_max:
+    if len(pairs) <= 1 or values.held(pairs.lefts) + values.held(pairs.rights) <= bytes_max:
         yield pairs
         return
     half = len(pairs) // 2
-    yield from _within(pairs.part(0, half), held, bytes_max)
-    yield from _within(pairs.part(half, len(pairs)), held, bytes_max)
+    yield from _within(pairs.part(0, half), values, bytes_max)
+    yield from _within(pairs.part(half, len(pairs)), values, bytes_max)
 
 
-def _batch(
-    spec: OperatorSpec, join: Join, rows: pa.RecordBatch, groups: Groups, pairs: _Pairs
-) -> pa.RecordBatch:
-    either = pa.array(np.where(pairs.lefts >= 0, pairs.lefts, pairs.rights))
-    columns = [rows.column(field.name).take(either) for field in spec.keys]
-    columns += [_times(bounds[pairs.groups]) for bounds in (groups.starts_us, groups.ends_us)]
-    columns += _side(join.left, rows, pairs.lefts) + _side(join.right, rows, pairs.rights)
-    schema = output_schema(spec)
-    return pa.RecordBatch.from_arrays(
-        [_as(c, f) for c, f in zip(columns, schema, strict=True)], schema=schema
-    )
+def _batch(join: Join, values: _Values, groups: Groups, pairs: _Pairs) -> pa.RecordBatch:
+    either = np.where(pairs.lefts >= 0, pairs.lefts, pairs.rights)
+    columns = [values.key(number, either) for number in range(len(values.layout.keys))]
+    columns += [instants(bounds[pairs.groups]) for bounds in (groups.starts_us, groups.ends_us)]
+    for fields, taken in ((join.left, pairs.lefts), (join.right, pairs.rights)):
+        there = taken >= 0
+        rows = np.where(there, taken, 0)
+        columns += [values.column(field, rows, there) for field in fields]
+    return pa.RecordBatch.from_arrays(columns, schema=output_schema(values.layout.spec))
 
 
-def _side(fields: tuple[Field, ...], rows: pa.RecordBatch, taken: I64) -> list[pa.Array]:
-    missing = taken < 0
-    numbers = pa.array(taken, mask=missing if missing.any() else None)
-    return [rows.column(field.name).take(numbers) for field in fields]
+@dataclass(frozen=True)
+class _Values:
+    """The columns of kept rows, taken by row numbers."""
 
+    layout: KeptLayout
+    rows: Run
 
-def _times(micros: npt.NDArray[np.int64]) -> pa.Array:
-    return pa.array(micros).view(arrow_type("timestamp"))
+    @cached_property
+    def _row_bytes(self) -> I64:
+        """Bytes of strings in each row, and a zero that the row number -1 finds."""
+        held = np.zeros(len(self.rows) + 1, np.int64)
+        for word in self.layout.variable_words:
+            held[:-1] += (self.rows.words[:, word] & np.uint64(LENGTH_MAX)).view(np.int64)
+        return held
 
+    def held(self, taken: I64) -> int:
+        return int(self._row_bytes[taken].sum()) if self.layout.variable_words else 0
 
-def _as(column: pa.Array, field: pa.Field) -> pa.Array:
-    """The column as the schema says it; a timestamp's zone says nothing about its 64 bits."""
-    return column if column.type == field.type else column.cast(field.type)
+    def key(self, number: int, taken: I64) -> pa.Array:
+        slot = self.layout.keys[number]
+        valid = self._valid(slot.null_bit // 64, slot.null_bit % 64, taken)
+        return self._array(slot.field.type, slot.word, taken, valid)
+
+    def column(self, field: Field, taken: I64, there: Flags) -> pa.Array:
+        """A column of one side; null where the side is not there."""
+        if field.name == TIME:
+            return self._array(field.type, self.layout.time_word, taken, there)
+        slot = self.layout.input(field.name)
+        return self._array(
+            field.type, slot.word, taken, there & self._valid(slot.null_word, slot.null_bit, taken)
+        )
+
+    def _valid(self, null_word: int, null_bit: int, taken: I64) -> Flags:
+        valid: Flags = (self.rows.words[taken, null_word] & np.uint64(1 << null_bit)) == 0
+        return valid
+
+    def _array(self, kind: str, word: int, taken: I64, valid: Flags) -> pa.Array:
+        found = self.rows.words[taken, word : word + words(kind)]
+        if not valid.all():
+            found[~valid] = 0
+        return array_of(kind, found, 0, self.rows.heap, valid)
