@@ -80,93 +80,150 @@ def put(
 
 
 @njit(nogil=True, cache=True)
-def sum_int(rows: U64, row: int, words: U64, i: int, line: U64) -> bool:
-    word, flag = line[WORD], line[FLAG]
-    if words[i, flag] & line[HAS] == _NONE:
-        return True
-    a, b = rows[row, word], words[i, word]
-    total = a + b
-    rows[row, flag] |= words[i, flag] & (line[HAS] | line[SECOND])
-    if line[HOW] != np.uint64(WRAP) and np.int64((a ^ total) & (b ^ total)) < 0:
-        if line[HOW] == np.uint64(ERROR):
-            return False
-        rows[row, flag] |= line[SECOND]
-    rows[row, word] = total
+def count(rows: U64, ids: Ids, words: U64, word: int) -> None:
+    for i in range(len(ids)):
+        rows[ids[i], word] += words[i, word]
+
+
+@njit(nogil=True, cache=True)
+def sum_double(rows: U64, ids: Ids, words: U64, word: int, flag: int, has: np.uint64) -> None:
+    for i in range(len(ids)):
+        row = ids[i]
+        rows[row, word] = bits(number(rows[row, word]) + number(words[i, word]))
+        rows[row, flag] |= words[i, flag] & has
+
+
+@njit(nogil=True, cache=True)
+def sum_int(
+    rows: U64, ids: Ids, words: U64, word: int, flag: int, has: np.uint64, lost: np.uint64, overflow: int
+) -> bool:
+    for i in range(len(ids)):
+        row, said = ids[i], words[i, flag]
+        if said & has == _NONE:
+            continue
+        a, b = rows[row, word], words[i, word]
+        total = a + b
+        rows[row, flag] |= said & (has | lost)
+        if overflow != WRAP and np.int64((a ^ total) & (b ^ total)) < 0:
+            if overflow == ERROR:
+                return False
+            rows[row, flag] |= lost
+        rows[row, word] = total
     return True
 
 
 @njit(nogil=True, cache=True)
-def sum_decimal(rows: U64, row: int, words: U64, i: int, line: U64) -> bool:
-    word, flag, lost = line[WORD], line[FLAG], line[SECOND]
-    if words[i, flag] & line[HAS] == _NONE or rows[row, flag] & lost != _NONE:
-        return True
-    a_high, b_high = rows[row, word + 1], words[i, word + 1]
-    low, high = wide.add(rows[row, word], a_high, words[i, word], b_high)
-    rows[row, flag] |= words[i, flag] & (line[HAS] | lost)
-    if wide.overflowed(a_high, b_high, high) or wide.reaches(low, high, line[LIMIT_LOW], line[LIMIT_HIGH]):
-        if line[HOW] == np.uint64(ERROR):
-            return False
-        rows[row, flag] |= lost
-    if rows[row, flag] & lost != _NONE:
-        low, high = _NONE, _NONE
-    rows[row, word], rows[row, word + 1] = low, high
+def sum_decimal(
+    rows: U64,
+    ids: Ids,
+    words: U64,
+    word: int,
+    flag: int,
+    has: np.uint64,
+    lost: np.uint64,
+    overflow: int,
+    limit_low: np.uint64,
+    limit_high: np.uint64,
+) -> bool:
+    for i in range(len(ids)):
+        row, said = ids[i], words[i, flag]
+        if said & has == _NONE or rows[row, flag] & lost != _NONE:
+            continue
+        a_high, b_high = rows[row, word + 1], words[i, word + 1]
+        low, high = wide.add(rows[row, word], a_high, words[i, word], b_high)
+        rows[row, flag] |= said & (has | lost)
+        if wide.overflowed(a_high, b_high, high) or wide.reaches(low, high, limit_low, limit_high):
+            if overflow == ERROR:
+                return False
+            rows[row, flag] |= lost
+        if rows[row, flag] & lost != _NONE:
+            low, high = _NONE, _NONE
+        rows[row, word], rows[row, word + 1] = low, high
     return True
 
 
 @njit(nogil=True, cache=True)
-def moments(rows: U64, row: int, words: U64, i: int, word: int) -> None:
+def moments(rows: U64, ids: Ids, words: U64, word: int) -> None:
     """Chan's formula, in Spark's own steps; into nothing it is a copy."""
-    n, more = number(rows[row, word]), number(words[i, word])
-    if more == 0.0:
-        return
-    if n == 0.0:
-        for part in range(3):
-            rows[row, word + part] = words[i, word + part]
-        return
-    mean, squares = number(rows[row, word + 1]), number(rows[row, word + 2])
-    delta = number(words[i, word + 1]) - mean
-    step = delta / (n + more)
-    rows[row, word] = bits(n + more)
-    rows[row, word + 1] = bits(mean + step * more)
-    rows[row, word + 2] = bits(squares + number(words[i, word + 2]) + delta * step * n * more)
+    for i in range(len(ids)):
+        row = ids[i]
+        n, more = number(rows[row, word]), number(words[i, word])
+        if more == 0.0:
+            continue
+        if n == 0.0:
+            for part in range(word, word + 3):
+                rows[row, part] = words[i, part]
+            continue
+        mean, squares = number(rows[row, word + 1]), number(rows[row, word + 2])
+        delta = number(words[i, word + 1]) - mean
+        step = delta / (n + more)
+        rows[row, word] = bits(n + more)
+        rows[row, word + 1] = bits(mean + step * more)
+        rows[row, word + 2] = bits(squares + number(words[i, word + 2]) + delta * step * n * more)
 
 
 @njit(nogil=True, cache=True)
-def extreme(rows: U64, row_heap: U8, ends: Ids, row: int, words: U64, heap: U8, i: int, line: U64) -> None:
-    word, flag, code = np.int64(line[WORD]), line[FLAG], np.int64(line[CODE])
-    if words[i, flag] & line[HAS] == _NONE:
-        return
-    if rows[row, flag] & line[HAS] != _NONE:
-        found = compare(code, words, i, heap, rows, row, word, row_heap)
-        if found == 0 or (found > 0) != (line[HOW] != _NONE):
-            return
-    rows[row, flag] |= line[HAS]
-    put(code, words, i, heap, rows, row, word, row_heap, ends)
+def extreme(
+    rows: U64,
+    row_heap: U8,
+    ends: Ids,
+    ids: Ids,
+    words: U64,
+    heap: U8,
+    word: int,
+    flag: int,
+    has: np.uint64,
+    code: int,
+    largest: bool,
+) -> None:
+    for i in range(len(ids)):
+        row = ids[i]
+        if words[i, flag] & has == _NONE:
+            continue
+        if rows[row, flag] & has != _NONE:
+            found = compare(code, words, i, heap, rows, row, word, row_heap)
+            if found == 0 or (found > 0) != largest:
+                continue
+        rows[row, flag] |= has
+        put(code, words, i, heap, rows, row, word, row_heap, ends)
 
 
 @njit(nogil=True, cache=True)
-def by_time(rows: U64, row_heap: U8, ends: Ids, row: int, words: U64, heap: U8, i: int, line: U64) -> None:
-    word, flag, code = np.int64(line[WORD]), line[FLAG], np.int64(line[CODE])
-    null, latest = line[SECOND], line[HOW] != _NONE
-    if words[i, flag] & line[HAS] == _NONE:
-        return
-    is_null = words[i, flag] & null != _NONE
-    if rows[row, flag] & line[HAS] != _NONE:
-        time, held = np.int64(words[i, word]), np.int64(rows[row, word])
-        if time != held:
-            better = (time > held) == latest
-        elif rows[row, flag] & null != _NONE:
-            better = latest and not is_null
-        elif is_null:
-            better = not latest
-        else:
-            found = compare(code, words, i, heap, rows, row, word + 1, row_heap)
-            better = found != 0 and (found > 0) == latest
-        if not better:
-            return
-    rows[row, flag] = (rows[row, flag] & ~null) | line[HAS] | (null if is_null else _NONE)
-    rows[row, word] = words[i, word]
-    put(code, words, i, heap, rows, row, word + 1, row_heap, ends)
+def by_time(
+    rows: U64,
+    row_heap: U8,
+    ends: Ids,
+    ids: Ids,
+    words: U64,
+    heap: U8,
+    word: int,
+    flag: int,
+    has: np.uint64,
+    null: np.uint64,
+    code: int,
+    latest: bool,
+) -> None:
+    for i in range(len(ids)):
+        row = ids[i]
+        if words[i, flag] & has == _NONE:
+            continue
+        is_null = words[i, flag] & null != _NONE
+        if rows[row, flag] & has != _NONE:
+            time, held = np.int64(words[i, word]), np.int64(rows[row, word])
+            if time != held:
+                better = (time > held) == latest
+            elif rows[row, flag] & null != _NONE:
+                better = latest and not is_null
+            elif is_null:
+                better = not latest
+            else:
+                found = compare(code, words, i, heap, rows, row, word + 1, row_heap)
+                better = found != 0 and (found > 0) == latest
+            if not better:
+                continue
+        rows[row, flag] = (rows[row, flag] & ~null) | has | (null if is_null else _NONE)
+        rows[row, word] = words[i, word]
+        put(code, words, i, heap, rows, row, word + 1, row_heap, ends)
 
 
 @njit([I64(WORDS, HEAP, IDS, IDS_IN, WORDS_IN, HEAP_IN, WORDS_IN)], nogil=True, cache=True)
@@ -175,26 +232,26 @@ def combine(rows: U64, row_heap: U8, ends: Ids, ids: Ids, words: U64, heap: U8, 
 
     The heap has room for every value of `words`.
     """
-    for i in range(len(ids)):
-        row = ids[i]
-        for at in range(len(plan)):
-            line = plan[at]
-            op, word = line[OP], np.int64(line[WORD])
-            if op == np.uint64(COUNT):
-                rows[row, word] += words[i, word]
-            elif op == np.uint64(SUM_DOUBLE):
-                rows[row, word] = bits(number(rows[row, word]) + number(words[i, word]))
-                rows[row, line[FLAG]] |= words[i, line[FLAG]] & line[HAS]
-            elif op == np.uint64(SUM_INT):
-                if not sum_int(rows, row, words, i, line):
-                    return at
-            elif op == np.uint64(SUM_DECIMAL):
-                if not sum_decimal(rows, row, words, i, line):
-                    return at
-            elif op == np.uint64(MOMENTS):
-                moments(rows, row, words, i, word)
-            elif op == np.uint64(EXTREME):
-                extreme(rows, row_heap, ends, row, words, heap, i, line)
-            else:
-                by_time(rows, row_heap, ends, row, words, heap, i, line)
+    for at in range(len(plan)):
+        op, word, flag = np.int64(plan[at, OP]), np.int64(plan[at, WORD]), np.int64(plan[at, FLAG])
+        has, second = plan[at, HAS], plan[at, SECOND]
+        code, how = np.int64(plan[at, CODE]), np.int64(plan[at, HOW])
+        fits = True
+        if op == COUNT:
+            count(rows, ids, words, word)
+        elif op == SUM_DOUBLE:
+            sum_double(rows, ids, words, word, flag, has)
+        elif op == SUM_INT:
+            fits = sum_int(rows, ids, words, word, flag, has, second, how)
+        elif op == SUM_DECIMAL:
+            limit = plan[at, LIMIT_LOW], plan[at, LIMIT_HIGH]
+            fits = sum_decimal(rows, ids, words, word, flag, has, second, how, limit[0], limit[1])
+        elif op == MOMENTS:
+            moments(rows, ids, words, word)
+        elif op == EXTREME:
+            extreme(rows, row_heap, ends, ids, words, heap, word, flag, has, code, how != 0)
+        else:
+            by_time(rows, row_heap, ends, ids, words, heap, word, flag, has, second, code, how != 0)
+        if not fits:
+            return at
     return -1
