@@ -38,6 +38,15 @@ if TYPE_CHECKING:
     )
     from headrace.spark.builder import GroupedStream, Stream, stream
     from headrace.spark.explain import explain
+    from headrace.spark.holistic import (
+        approx_percentile,
+        collect_list,
+        collect_set,
+        median,
+        mode,
+        percentile,
+        top,
+    )
     from headrace.spark.marks import append, point_update, range_read
     from headrace.spark.progress import progress
     from headrace.spark.windows import Session, Sliding, Tumbling, session, sliding, tumbling
@@ -52,14 +61,20 @@ __all__ = [
     "Stream",
     "Tumbling",
     "append",
+    "approx_percentile",
     "avg",
+    "collect_list",
+    "collect_set",
     "count",
     "explain",
     "first",
     "last",
     "max",
     "mean",
+    "median",
     "min",
+    "mode",
+    "percentile",
     "point_update",
     "progress",
     "range_read",
@@ -70,6 +85,7 @@ __all__ = [
     "stddev_samp",
     "stream",
     "sum",
+    "top",
     "tumbling",
     "var_pop",
     "var_samp",
@@ -88,6 +104,13 @@ _HOMES = {
     "tumbling": "windows",
     "progress": "progress",
     "explain": "explain",
+    "approx_percentile": "holistic",
+    "collect_list": "holistic",
+    "collect_set": "holistic",
+    "median": "holistic",
+    "mode": "holistic",
+    "percentile": "holistic",
+    "top": "holistic",
     "append": "marks",
     "point_update": "marks",
     "range_read": "marks",

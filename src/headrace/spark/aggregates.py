@@ -8,8 +8,9 @@ from typing import Literal
 from pyspark.sql import Column
 
 Function = Literal[
-    "count", "sum", "min", "max", "avg", "var_samp", "var_pop", "stddev_samp", "stddev_pop", "first", "last"
-]
+    "count", "sum", "min", "max", "avg", "var_samp", "var_pop", "stddev_samp", "stddev_pop",
+    "first", "last", "median", "percentile", "approx_percentile", "mode", "top", "collect_list", "collect_set",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)

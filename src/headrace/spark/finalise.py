@@ -17,9 +17,11 @@ from pyspark.sql import types as T
 from headrace.errors import QueryError
 from headrace.spark.aggregates import Aggregate, Function
 from headrace.spark.columns import Resolved, first_line, resolve
+from headrace.spark.holistic import HolisticAggregate
+from headrace.spark.holistic_plan import HolisticPlan, plan_holistic
 from headrace.spark.internals import decimal_mean
 from headrace.spark.types import average_type, spark_type, state_type, sum_type
-from headrace.spec import Accumulator, Field, Kind, Overflow, result_columns
+from headrace.spec import Accumulator, Field, Holistic, Kind, Overflow, result_columns
 
 MOMENTS = frozenset({"var_samp", "var_pop", "stddev_samp", "stddev_pop"})
 ORDERED = frozenset({"first", "last"})
@@ -33,6 +35,7 @@ class Wanted:
     function: Function
     input: Resolved | None
     result: T.DataType
+    holistic: HolisticPlan | None = None
 
     @property
     def where(self) -> str:
@@ -46,6 +49,9 @@ def wanted(df: DataFrame, name: str, aggregate: Aggregate) -> Wanted:
             f"{name} is {aggregate!r}, not an aggregate",
             hint="use hr.count(), hr.sum(…), hr.max(…) and the like",
         )
+    if isinstance(aggregate, HolisticAggregate):
+        plan = plan_holistic(df, name, aggregate)
+        return Wanted(name, aggregate.function, plan.input, plan.result, plan)
     if aggregate.input is None:
         if aggregate.function != "count":
             raise QueryError(f"{name}: {aggregate.function} needs a column")
@@ -74,6 +80,7 @@ class AccumulatorPlan:
         self.columns: list[Column] = []
         self.fields: list[Field] = []
         self.accumulators: list[Accumulator] = []
+        self.holistics: list[Holistic] = []
 
     def add(self, aggregates: Sequence[Wanted]) -> list[Column]:
         """The output columns. Plain counts go last, so that they find an input that is there anyway."""
@@ -85,6 +92,8 @@ class AccumulatorPlan:
     def _output(self, want: Wanted) -> Column:
         if want.function == "count":
             return self._result(self._accumulate("count", self._countable(want.input), "int64"))
+        if want.holistic is not None:
+            return self._holistic(want.holistic)
         assert want.input is not None
         kind = want.input.type
         if want.function in MOMENTS:
@@ -98,6 +107,16 @@ class AccumulatorPlan:
         held = self._input(want.input, spark_type(state))
         index = self._accumulate(_kind(want.function), held, state)
         return self._result(index) if kind == spark_type(state) else self._result(index).cast(want.result)
+
+    def _holistic(self, plan: HolisticPlan) -> Column:
+        held = self._input(plan.input, spark_type(plan.state))
+        by = None
+        if plan.by is not None:
+            by = self._input(plan.by, spark_type(state_type(plan.by.type, f"column {plan.by.name}")))
+        holistic = plan.holistic(held, by)
+        if holistic not in self.holistics:
+            self.holistics.append(holistic)
+        return plan.output(F.col(f"h{self.holistics.index(holistic)}"))
 
     def _average(self, want: Wanted, kind: T.DataType) -> Column:
         assert want.input is not None

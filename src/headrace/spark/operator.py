@@ -17,6 +17,7 @@ from headrace.spark.columns import Resolved, case_insensitive, check_distinct, f
 from headrace.spark.driver import coordinator_for
 from headrace.spark.explain import remember
 from headrace.spark.finalise import ORDERED, AccumulatorPlan, wanted
+from headrace.spark.holistic_plan import check_kept
 from headrace.spark.keys import flatten, rebuild
 from headrace.spark.plans import TASK_PREFIX, Watermark, operators_below, watermarks
 from headrace.spark.project import Blueprint, result_struct, wire_rows
@@ -93,6 +94,9 @@ def draw(request: Request, options: Options) -> Blueprint:
     if not request.aggregates:
         raise QueryError("agg needs at least one aggregate", hint="say what to compute: agg(n=hr.count())")
     aggregates = [wanted(df, name, aggregate) for name, aggregate in request.aggregates]
+    kept = next((want.where for want in aggregates if want.holistic), None)
+    if kept is not None:
+        check_kept(kept, emit, window)
     ordered = next((want.where for want in aggregates if want.function in ORDERED), None)
     timed = _time(request, window, ordered, marks)
 
@@ -115,6 +119,7 @@ def draw(request: Request, options: Options) -> Blueprint:
         timed=timed is not None,
         delays_ms=tuple(mark.delay_ms for mark in marks),
         partitions=options.partitions,
+        holistics=tuple(plan.holistics),
     )
     time = event_time(spark, timed) if timed else None
     nodes = tuple(mark.node for mark in marks)

@@ -12,6 +12,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from headrace.spark.holistic_plan import result_type
 from headrace.spark.types import spark_type
 from headrace.spec import HASH, TIME, WINDOW_END, WINDOW_START, OperatorSpec, join_columns, result_columns
 
@@ -69,4 +70,7 @@ def result_struct(spec: OperatorSpec) -> T.StructType:
         fields += join_columns(spec.join)
     for index, accumulator in enumerate(spec.accumulators):
         fields += result_columns(index, accumulator)
-    return T.StructType([T.StructField(name, spark_type(kind)) for name, kind in fields])
+    struct = T.StructType([T.StructField(name, spark_type(kind)) for name, kind in fields])
+    for index, holistic in enumerate(spec.holistics):
+        struct.add(f"h{index}", result_type(holistic))
+    return struct
