@@ -28,7 +28,7 @@ pytestmark = pytest.mark.spark
 DELAY = "4 seconds"
 BATCH, EVENTS = 2_000, 16_000
 SOURCE = {
-    "rate": "400",
+    "rate": "200",
     "outOfOrderGroup": "500",
     "lateProbability": "0.05",
     "lateMaxMs": "20000",

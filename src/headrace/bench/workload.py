@@ -7,7 +7,7 @@ phase can first touch every key once, so that the measured batches meet a state 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -52,14 +52,18 @@ class Workload:
         raise KeyError(name)
 
 
-def write(workload: Workload, folder: Path) -> None:
-    """Write all files; their modification times put them in order."""
+Rows = Callable[[Workload, npt.NDArray[np.int64], np.random.Generator], pa.Table]
+
+
+def write(workload: Workload, folder: Path, table: Rows | None = None) -> None:
+    """Write all files, rows made by `table`; their modification times put them in order."""
+    made = table or _table
     folder.mkdir(parents=True)
     random = np.random.default_rng(workload.seed)
     for number, numbers in enumerate(_batches(workload, random)):
         for part, keys in enumerate(np.array_split(numbers, FILES_PER_BATCH)):
             path = folder / f"{number:05d}-{part}.parquet"
-            pq.write_table(_table(workload, keys, random), path, compression="lz4")
+            pq.write_table(made(workload, keys, random), path, compression="lz4")
             stamp = 1_700_000_000 + number * FILES_PER_BATCH + part
             os.utime(path, (stamp, stamp))
 

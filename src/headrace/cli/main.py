@@ -36,6 +36,27 @@ def rmw(
     typer.echo(run_bench(quick=quick, large=large))
 
 
+@bench.command()
+def flowkv(
+    quick: Annotated[bool, typer.Option("--quick", help="Smaller state; under five minutes.")] = False,
+    queries: Annotated[str, typer.Option(help="Some of them only, such as q5,q7_session.")] = "",
+) -> None:
+    """FlowKV's eight queries, each with the store that fits it, with RocksDB, and in Spark alone."""
+    from headrace.bench.flowkv import run as run_bench
+
+    typer.echo(run_bench(quick=quick, only=[name for name in queries.split(",") if name]))
+
+
+@bench.command()
+def readwrite(
+    quick: Annotated[bool, typer.Option("--quick", help="1 M keys; under three minutes.")] = False,
+) -> None:
+    """A count and the last 100 bytes of each of 10 M keys, against the RocksDB store."""
+    from headrace.bench.readwrite import run as run_bench
+
+    typer.echo(run_bench(quick=quick))
+
+
 @app.command()
 def crash(
     rounds: Annotated[int, typer.Option(help="How many times to kill something.")] = 200,

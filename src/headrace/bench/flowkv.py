@@ -1,0 +1,164 @@
+"""`headrace bench flowkv`: FlowKV's queries with the store that fits, with RocksDB, and in Spark alone.
+
+Every side reads the same files in the same batches with the same number of partitions, commits durably
+every batch, and writes to Spark's `noop` sink; state is larger than the host's memory limit. A side runs in
+a Spark application of its own, so that its host serves nothing else. Throughput is input rows over batch
+time, after the first batches.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from headrace.bench import flowkv_spark, report
+from headrace.bench.flowkv_input import FULL, QUICK, Scale, read, write
+from headrace.bench.follow import Ran, follow
+from headrace.bench.hostwatch import forget_peaks, host_peak_bytes
+from headrace.bench.nexmark import queries
+from headrace.bench.session import local_session
+from headrace.bench.sides import ROCKSDB as SPARK_ROCKSDB
+from headrace.errors import QueryError
+
+PARTITIONS = 2
+PER_WINDOW = "once_per_window"  # q5 as if every window had its own copy of a row
+STORES = {"headrace": "auto", "rocksdb": "rocksdb"}
+TITLES = {"headrace": "Headrace", "rocksdb": "Headrace, RocksDB store", "spark": "Spark, RocksDB"}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one query did on one side."""
+
+    rows_per_s: float
+    host_peak_bytes: int = 0
+    state_bytes: int = 0  # the largest of any batch, all operators
+    bytes_per_row: float = 0.0  # written by the first operator per input row
+
+
+Outcomes = dict[tuple[str, str], Outcome]  # by side and query
+
+
+def run(*, quick: bool = False, only: Sequence[str] = (), console: Console | None = None) -> str:
+    """Run the benchmark and return its JSON line."""
+    console = console or Console(stderr=True)
+    names = [name for name in queries.NAMES if not only or name in only]
+    unknown = sorted(set(only) - set(queries.NAMES))
+    if unknown:
+        raise QueryError(f"no query is called {', '.join(unknown)}", hint=f"say {', '.join(queries.NAMES)}")
+    return measure_all(QUICK if quick else FULL, names, console)
+
+
+def measure_all(scale: Scale, names: Sequence[str], console: Console) -> str:
+    outcomes: Outcomes = {}
+    with tempfile.TemporaryDirectory(prefix="headrace-bench-") as folder:
+        scratch = Path(folder)
+        console.print(f"writing {scale.batches} batches of {scale.events:,} events …")
+        write(scale, scratch / "input", _views(names))
+        for side in TITLES:
+            outcomes.update(_measure_side(side, scale, names, scratch, console))
+    return _report(scale, names, outcomes, console)
+
+
+def _views(names: Iterable[str]) -> tuple[str, ...]:
+    bids = ("bid",) if set(names) - {"q8"} else ()
+    return (*bids, "person", "auction") if "q8" in names else bids
+
+
+def _measure_side(
+    side: str, scale: Scale, names: Sequence[str], scratch: Path, console: Console
+) -> Outcomes:
+    settings = {
+        "spark.headrace.memory": str(scale.memory_bytes),
+        "spark.headrace.partitions": str(PARTITIONS),
+        "spark.sql.session.timeZone": "UTC",
+        **(SPARK_ROCKSDB.settings if side == "spark" else {"spark.headrace.store": STORES[side]}),
+    }
+    asked = [name for name in names if side != "spark" or name in flowkv_spark.NAMES]
+    if side == "headrace" and "q5" in asked:
+        asked.append(PER_WINDOW)
+    found: Outcomes = {}
+    if not asked:
+        return found
+    with local_session(f"headrace-bench-flowkv-{side}", scratch / side, PARTITIONS, settings) as spark:
+        for name in asked:
+            try:
+                found[side, name] = _measure(spark, side, name, scale, scratch, console)
+            except QueryError as error:
+                console.print(f"{TITLES[side]}, {name}: {error}")
+    return found
+
+
+def _measure(spark: Any, side: str, name: str, scale: Scale, scratch: Path, console: Console) -> Outcome:
+    df = _query(spark, side, name, scratch / "input")
+    mode = "update" if side == "spark" and name in flowkv_spark.UPDATING else "append"
+    forget_peaks(spark)
+    ran = follow(df, scratch / side / f"checkpoint-{name}", f"{TITLES[side]}, {name}", console, mode)
+    rate = ran.rows_per_s(scale.skipped)
+    return Outcome(rate) if side == "spark" else _with_host(spark, ran, rate)
+
+
+def _query(spark: Any, side: str, name: str, files: Path) -> Any:
+    if name == "q8":
+        said = flowkv_spark if side == "spark" else queries
+        return said.q8(read(spark, files, "person"), read(spark, files, "auction"))
+    bids = read(spark, files, "bid")
+    if name == PER_WINDOW:
+        return queries.counts_per_window(bids)
+    return (flowkv_spark.OVER_BIDS if side == "spark" else queries.OVER_BIDS)[name](bids)
+
+
+def _with_host(spark: Any, ran: Ran, rate: float) -> Outcome:
+    import headrace as hr
+
+    batches = hr.progress(ran.query)
+    by_batch: dict[int, int] = {}
+    for of_operator in batches.values():
+        for batch in of_operator:
+            by_batch[batch.batch] = by_batch.get(batch.batch, 0) + batch.state_bytes
+    first = batches[_nearest_source(batches)]
+    written = sum(batch.written_bytes for batch in first) / max(1, sum(ran.rows.values()))
+    return Outcome(rate, host_peak_bytes(spark), max(by_batch.values(), default=0), written)
+
+
+def _nearest_source(batches: dict[str, Any]) -> str:
+    """The operator that reads the input: no other one takes as many rows."""
+    return max(batches, key=lambda name: sum(batch.rows_in for batch in batches[name]))
+
+
+def _report(scale: Scale, names: Sequence[str], outcomes: Outcomes, console: Console) -> str:
+    ratios, rows = {}, []
+    for name in names:
+        found = {side: outcomes.get((side, name)) for side in TITLES}
+        ours = found["headrace"]
+        rows.append([name, *(f"{one.rows_per_s:,.0f}" if one else "" for one in found.values()), _mb(ours)])
+        for side, suffix in (("rocksdb", ""), ("spark", "_vs_spark")):
+            other = found[side]
+            if ours and other:
+                ratios[name + suffix] = ours.rows_per_s / other.rows_per_s
+    report.show(
+        console, "FlowKV's queries, input rows per second", ("", *TITLES.values(), "state MB"), rows
+    )
+    once, per_window = outcomes.get(("headrace", "q5")), outcomes.get(("headrace", PER_WINDOW))
+    if once and per_window:
+        ratios["slices"] = once.bytes_per_row / per_window.bytes_per_row
+        stored = [f"{one.bytes_per_row:.1f} bytes per bid" for one in (once, per_window)]
+        console.print(f"q5 stores {stored[0]}; once per window it would be {stored[1]}")
+    hosted = {f"{side}.{name}": one for (side, name), one in outcomes.items() if side != "spark"}
+    return report.last_line(
+        "flowkv",
+        ratios,
+        rows_per_s={f"{side}.{name}": round(one.rows_per_s) for (side, name), one in outcomes.items()},
+        memory_mb=scale.memory_bytes >> 20,
+        host_peak_mb={name: round(one.host_peak_bytes / 1e6) for name, one in hosted.items()},
+        state_mb={name: round(one.state_bytes / 1e6, 1) for name, one in hosted.items()},
+    )
+
+
+def _mb(outcome: Outcome | None) -> str:
+    return "" if outcome is None else f"{outcome.state_bytes / 1e6:,.0f}"

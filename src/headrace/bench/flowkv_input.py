@@ -1,0 +1,83 @@
+"""Input of the `flowkv` benchmark: NEXMark events as Parquet files, the same for all sides.
+
+No auction or bidder is hot and many are active, so that state outgrows the memory limit; the first event
+comes late enough for all of them to exist. One micro-batch is `FILES_PER_BATCH` files of a stream. Persons
+and auctions are few among the events, so q8 has its own, denser, stretch of them.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from headrace.bench.nexmark import NexmarkConfig, NexmarkGenerator
+from headrace.bench.workload import FILES_PER_BATCH
+
+DELAY = "4 seconds"
+JOIN_EVENTS = 12  # 8 in 100 events are persons or auctions: as many rows as there are bids
+_COLUMNS = {
+    "bid": ["auction", "bidder", "price", "dateTime"],
+    "person": ["id", "name", "dateTime"],
+    "auction": ["seller", "dateTime"],
+}
+
+
+@dataclass(frozen=True)
+class Scale:
+    """`batches` micro-batches of `events` events; `rate` is events per second of event time."""
+
+    batches: int
+    events: int
+    rate: int
+    active: int  # people, and auctions in flight
+    memory_bytes: int
+    skipped: int  # first batches, in which Spark still compiles
+
+    def config(self, times: int = 1) -> NexmarkConfig:
+        return NexmarkConfig(
+            rate=self.rate * times,
+            extra=False,
+            active_people=self.active,
+            in_flight_auctions=self.active,
+            hot_auction_ratio=1,
+            hot_bidder_ratio=1,
+            hot_seller_ratio=1,
+        )
+
+
+FULL = Scale(batches=12, events=500_000, rate=200_000, active=1_000_000, memory_bytes=32 << 20, skipped=2)
+QUICK = Scale(batches=7, events=200_000, rate=50_000, active=500_000, memory_bytes=16 << 20, skipped=1)
+
+
+def write(scale: Scale, folder: Path, views: tuple[str, ...]) -> None:
+    """Write the files of these views; their modification times put them in order."""
+    for view in views:
+        _write_view(scale, folder / view, view)
+
+
+def _write_view(scale: Scale, folder: Path, view: str) -> None:
+    folder.mkdir(parents=True)
+    times = 1 if view == "bid" else JOIN_EVENTS
+    generator, events = NexmarkGenerator(scale.config(times)), scale.events * times
+    first = 50 * scale.active
+    for number in range(scale.batches):
+        start = first + number * events
+        for part in range(FILES_PER_BATCH):
+            low, high = (start + events * at // FILES_PER_BATCH for at in (part, part + 1))
+            rows = pa.Table.from_batches(generator.batches(view, low, high)).select(_COLUMNS[view])
+            path = folder / f"{number:05d}-{part}.parquet"
+            pq.write_table(rows, path, compression="lz4")
+            stamp = 1_700_000_000 + number * FILES_PER_BATCH + part
+            os.utime(path, (stamp, stamp))
+
+
+def read(spark: Any, folder: Path, view: str) -> Any:
+    """A stream of a view with its watermark."""
+    schema = spark.read.parquet(str(folder / view)).schema
+    rows = spark.readStream.schema(schema).option("maxFilesPerTrigger", FILES_PER_BATCH)
+    return rows.parquet(str(folder / view)).withWatermark("dateTime", DELAY)

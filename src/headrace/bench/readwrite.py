@@ -1,0 +1,106 @@
+"""`headrace bench readwrite`: Samza's ReadWrite query, with the RMW store and with RocksDB.
+
+A stream of (id, padding of 100 random bytes); the state has, for every id, how often it came and its last
+padding. A loading phase brings every id once, so that the measured batches meet the whole state. Both sides
+run in Headrace, each in a Spark application of its own, over the same files in the same batches.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from rich.console import Console
+
+import headrace as hr
+from headrace.bench import report
+from headrace.bench.follow import Ran, follow
+from headrace.bench.hostwatch import host_peak_bytes
+from headrace.bench.session import local_session
+from headrace.bench.workload import FILES_PER_BATCH, Phase, Workload, write
+
+PARTITIONS = 2
+PADDING_BYTES = 100
+FULL = Workload(10_000_000, None, (Phase("load", 10, 1_000_000, load=True), Phase("main", 8, 1_000_000)))
+QUICK = Workload(1_000_000, None, (Phase("load", 4, 250_000, load=True), Phase("main", 4, 250_000)))
+STORES = {"headrace": "auto", "rocksdb": "rocksdb"}
+TITLES = {"headrace": "Headrace", "rocksdb": "Headrace, RocksDB store"}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Rows per second of both phases, and what the host took at most."""
+
+    load: float
+    main: float
+    host_peak_bytes: int
+
+
+def run(*, quick: bool = False, console: Console | None = None) -> str:
+    """Run the benchmark and return its JSON line."""
+    console = console or Console(stderr=True)
+    return measure(QUICK if quick else FULL, (64 if quick else 512) << 20, console)
+
+
+def measure(workload: Workload, memory_bytes: int, console: Console) -> str:
+    """Both sides over the workload's files."""
+    with tempfile.TemporaryDirectory(prefix="headrace-bench-") as folder:
+        scratch = Path(folder)
+        console.print(f"writing {workload.batches} batches of input …")
+        write(workload, scratch / "input", padded)
+        outcomes = {side: _measure_side(side, workload, memory_bytes, scratch, console) for side in TITLES}
+    return _report(workload, memory_bytes, outcomes, console)
+
+
+def padded(_: Workload, ids: npt.NDArray[np.int64], random: np.random.Generator) -> pa.Table:
+    """Rows of (id, padding, at); `at` goes up by a microsecond per row."""
+    padding = pa.py_buffer(random.bytes(len(ids) * PADDING_BYTES))
+    fixed = pa.Array.from_buffers(pa.binary(PADDING_BYTES), len(ids), [None, padding])
+    at = pa.array(np.arange(len(ids)), pa.timestamp("us", tz="UTC"))
+    return pa.table({"id": ids, "padding": fixed.cast(pa.binary()), "at": at})
+
+
+def query(rows: Any) -> Any:
+    """How often each id came, and its last padding."""
+    stream = hr.stream(rows).name("readwrite").withWatermark("at", "0 seconds")
+    return stream.groupBy("id").agg(count=hr.count(), padding=hr.last("padding"))
+
+
+def _measure_side(
+    side: str, workload: Workload, memory_bytes: int, scratch: Path, console: Console
+) -> Outcome:
+    settings = {
+        "spark.headrace.memory": str(memory_bytes),
+        "spark.headrace.partitions": str(PARTITIONS),
+        "spark.headrace.store": STORES[side],
+    }
+    with local_session(f"headrace-bench-readwrite-{side}", scratch / side, PARTITIONS, settings) as spark:
+        files = spark.readStream.schema("id bigint, padding binary, at timestamp")
+        rows = files.option("maxFilesPerTrigger", FILES_PER_BATCH).parquet(str(scratch / "input"))
+        ran = follow(query(rows), scratch / side / "checkpoint", TITLES[side], console)
+        return Outcome(_rate(ran, workload, "load"), _rate(ran, workload, "main"), host_peak_bytes(spark))
+
+
+def _rate(ran: Ran, workload: Workload, phase: str) -> float:
+    span = workload.span(phase)
+    return sum(ran.rows[at] for at in span) / (sum(ran.took_ms[at] for at in span) / 1000)
+
+
+def _report(workload: Workload, memory_bytes: int, outcomes: dict[str, Outcome], console: Console) -> str:
+    rows = [(TITLES[side], f"{one.load:,.0f}", f"{one.main:,.0f}") for side, one in outcomes.items()]
+    title = f"ReadWrite, {workload.keys:,} keys, {memory_bytes >> 20} MB"
+    report.show(console, title, ("", "loading rows/s", "updating rows/s"), rows)
+    ours, other = outcomes["headrace"], outcomes["rocksdb"]
+    return report.last_line(
+        "readwrite",
+        {"vs_rocksdb": ours.main / other.main, "load_vs_rocksdb": ours.load / other.load},
+        rows_per_s={side: round(one.main) for side, one in outcomes.items()},
+        load_rows_per_s={side: round(one.load) for side, one in outcomes.items()},
+        memory_mb=memory_bytes >> 20,
+        host_peak_mb={side: round(one.host_peak_bytes / 1e6) for side, one in outcomes.items()},
+    )
