@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import pyarrow as pa
 
@@ -43,6 +43,30 @@ class Seal(Protocol):
     """Writes a segment of the running epoch and opens it."""
 
     def __call__(self, kind: FileKind, sections: Sections) -> Segment: ...
+
+
+@runtime_checkable
+class PlacingSeal(Seal, Protocol):
+    """One that also takes a finished file that is not a segment into the version."""
+
+    def place(self, path: Path, label: str) -> Segment:
+        """Move the file at `path` to storage; the store finds it again by `label`."""
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """What an epoch changed, as a `Write` that also says its rows, so that they can be logged unsealed.
+
+    Called once, it seals `sections` in their order and returns the epoch's segments, `spilled` first. A
+    plain function is a `Write` too; its epochs are sealed before they are logged.
+    """
+
+    seal: Seal
+    sections: tuple[tuple[FileKind, Sections], ...]  # one segment each, none empty
+    spilled: tuple[Segment, ...] = ()
+
+    def __call__(self) -> list[Segment]:
+        return [*self.spilled, *(self.seal(kind, sections) for kind, sections in self.sections)]
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from headrace.spec import OperatorSpec, Window
 from headrace.store.arrow import probe_of, results_of
 from headrace.store.budget import MemoryBudget
 from headrace.store.compact import compact, plan
-from headrace.store.contract import Compaction, FileKind, Seal, Sections, Write
+from headrace.store.contract import Compaction, FileKind, Gathered, Seal, Sections, Write
 from headrace.store.layout import RowLayout
 from headrace.store.merge import Source, merge
 from headrace.store.panes import Pane, combined, combined_of, rows_max
@@ -312,9 +312,10 @@ class RmwStore:
 
     def gather(self, watermark_us: int | None) -> Write:
         """What the epoch changed; the thunk touches no table."""
-        window, spilled = self.spec.window, list(self.spilled)
+        window = self.spec.window
         sections = self._dirty_sections(lambda s: not is_closed(s, window, watermark_us))
-        return lambda: [*spilled, self.seal(self._kind, sections)] if sections else spilled
+        changed = ((self._kind, sections),) if sections else ()
+        return Gathered(self.seal, changed, tuple(self.spilled))
 
     def _dying(self, watermark_us: int | None) -> list[int]:
         """The live slices that `watermark_us` closes for good."""
