@@ -62,6 +62,21 @@ def _path(text: str) -> str:
     return text
 
 
+def _location(text: str) -> str:
+    """A local path, or `s3://bucket/prefix`; Hadoop's spelling `s3a:` means the same."""
+    parts = urlsplit(text)
+    if parts.scheme not in ("s3", "s3a"):
+        if parts.scheme not in ("", "file"):
+            raise ValueError(f"say a path or s3://bucket/prefix, not {parts.scheme}:")
+        return _path(text)
+    folders = [part for part in parts.path.split("/") if part]
+    if not parts.netloc or parts.query or parts.fragment or "@" in parts.netloc:
+        raise ValueError("say s3://bucket/prefix; credentials belong into the environment")
+    if any(part.startswith(".") for part in folders):
+        raise ValueError("no part of the prefix may begin with a dot")
+    return "/".join([f"s3://{parts.netloc}", *folders])
+
+
 def _boolean(text: str) -> bool:
     words = {"true": True, "false": False}
     if text.lower() not in words:
@@ -124,10 +139,10 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         "state.location",
         "location",
-        "path",
+        "path or s3://…",
         "<checkpoint>/headrace-state",
-        "where state is kept for good",
-        _path,
+        "where state is kept for good: a directory that all machines share, or s3://bucket/prefix",
+        _location,
     ),
     Setting(
         "state.local", "local", "path", "<temp>/headrace-<user>", "local disk of the state hosts", _path

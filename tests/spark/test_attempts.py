@@ -35,7 +35,7 @@ COUNTS = OperatorSpec(
 
 @pytest.fixture
 def address(tmp_path: Path) -> Iterator[str]:
-    service = open_service(32 << 20)
+    service = open_service(32 << 20, tmp_path)
     location = f"grpc+unix://{tmp_path}/h.sock"
     server = HostServer(HostCore(service, lambda: None), location, SECRET)
     yield location

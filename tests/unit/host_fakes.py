@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -117,5 +118,5 @@ class FakeService:
         self.note("closed")
 
 
-def open_fake(memory_bytes: int) -> FakeService:
+def open_fake(memory_bytes: int, local: Path) -> FakeService:
     return FakeService()

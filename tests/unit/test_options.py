@@ -63,7 +63,11 @@ def test_byte_sizes_as_spark_writes_them(text: str, size: int) -> None:
         ("state.retain", "1.5"),
         ("state.new", "yes"),
         ("state.location", "relative/path"),
-        ("state.location", "s3://bucket/x"),
+        ("state.location", "gs://bucket/x"),
+        ("state.location", "s3:///prefix"),
+        ("state.location", "s3://key:secret@bucket/x"),
+        ("state.location", "s3://bucket/.hidden"),
+        ("state.local", "s3://bucket/x"),
         ("partitions", "0"),
         ("partitions", "1025"),
         ("host.per", "rack"),
@@ -74,3 +78,8 @@ def test_unknown_and_malformed_settings_are_refused_with_the_valid_ones(name: st
         read_options({f"spark.headrace.{name}": value}, 1)
     assert f"spark.headrace.{name}" in said.value.message
     assert all(f"spark.headrace.{setting.name} " in said.value.hint for setting in SETTINGS)
+
+
+@pytest.mark.parametrize("text", ["s3://bucket/a/b", "s3a://bucket/a/b/", "s3://bucket//a/b"])
+def test_an_object_store_is_a_location(text: str) -> None:
+    assert read_options({"spark.headrace.state.location": text}, 1).location == "s3://bucket/a/b"

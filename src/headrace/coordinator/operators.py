@@ -189,5 +189,5 @@ def state_location(configured: str | None, checkpoint_root: str) -> str:
         return f"{path}/headrace-state"
     raise QueryError(
         f"the checkpoint {checkpoint_root} is not on a file system, so there is no default state location",
-        hint="set spark.headrace.state.location to a directory that all machines share",
+        hint="set spark.headrace.state.location to a directory that all machines share, or to s3://…",
     )

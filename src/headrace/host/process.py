@@ -19,8 +19,9 @@ import socket
 import sys
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from urllib.parse import urlparse
+from urllib.parse import parse_qsl, urlparse
 
 from headrace.host.contract import StateService
 from headrace.host.heartbeat import Heartbeat
@@ -89,8 +90,8 @@ class Host:
         self._paths.scratch.mkdir(mode=0o700)
         if self._settings.warm:
             warm_kernels()
-        opened: StateService = open_by_name(self._settings.service)(self._settings.memory_bytes)
-        return opened
+        opener = open_by_name(self._settings.service)
+        return opener(self._settings.memory_bytes, Path(self._settings.local))
 
     def _listen(self, service: StateService) -> dict[str, str]:
         core = HostCore(service, self._leaving.set)
@@ -144,11 +145,12 @@ def warm_kernels() -> None:
         importlib.import_module("headrace.kernels.warm").warm()
 
 
-def open_by_name(name: str) -> Callable[[int], StateService]:
-    """The function that `module:function` names."""
-    module, _, function = name.partition(":")
-    opener: Callable[[int], StateService] = getattr(importlib.import_module(module), function)
-    return opener
+def open_by_name(name: str) -> Callable[[int, Path], StateService]:
+    """The function that `module:function` names, with the arguments of `module:function?name=value&…`."""
+    path, _, arguments = name.partition("?")
+    module, _, function = path.partition(":")
+    opener: Callable[..., StateService] = getattr(importlib.import_module(module), function)
+    return partial(opener, **dict(parse_qsl(arguments, strict_parsing=bool(arguments))))
 
 
 def address_towards(coordinator: str) -> str:

@@ -1,6 +1,7 @@
 """All partitions that a host holds: finds or opens the one a ticket names.
 
-Threads: any; each partition guards itself.
+Threads: any; each partition guards itself. Storage is never asked under the lock that `status` takes, so
+that a host whose storage is away still has a pulse.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from headrace.blob.files import FileBlobs
+from headrace.blob.base import Blobs
+from headrace.blob.locations import Locations
 from headrace.checkpoint.publish import ManifestPublisher
 from headrace.checkpoint.runs import claim_run
 from headrace.clock import SystemClock
@@ -20,6 +22,7 @@ from headrace.host.contract import Ticket, Transaction
 from headrace.host.home import PartitionHome
 from headrace.host.partition import Partition
 from headrace.host.upkeep import Upkeep
+from headrace.options import default_local
 from headrace.store.budget import MemoryBudget
 
 SEALERS = 4  # segments written at a time
@@ -29,28 +32,31 @@ IDLE_S = 60.0  # a partition that nobody used for this long makes room for a new
 class PartitionService:
     """The `StateService` of a real host."""
 
-    def __init__(self, memory_bytes: int) -> None:
+    def __init__(self, memory_bytes: int, locations: Locations | None = None) -> None:
+        self._locations = locations or Locations(Path(default_local()))
         self._budget = MemoryBudget(memory_bytes)
         self._upkeep = Upkeep()
         self._sealers = ThreadPoolExecutor(SEALERS, thread_name_prefix="seal")
         self._partitions: dict[tuple[str, str, str, int], Partition] = {}
         self._runs: dict[tuple[str, str, str], int] = {}
         self._mutex = threading.Lock()
+        self._claiming = threading.Lock()
 
     def begin(self, ticket: Ticket) -> Transaction:
+        blobs = self._locations.open(ticket.location, create=ticket.base is None)
+        run = self._run_of(ticket, blobs)
         with self._mutex:
-            blobs = FileBlobs.open(Path(ticket.location), create=ticket.base is None)
-            run = self._run_of(ticket, blobs)
             partition = self._partition(ticket, blobs)
         return partition.begin(ticket, run)
 
-    def _run_of(self, ticket: Ticket, blobs: FileBlobs) -> int:
+    def _run_of(self, ticket: Ticket, blobs: Blobs) -> int:
         key = (ticket.location, ticket.query, ticket.start)
-        if key not in self._runs:
-            self._runs[key] = claim_run(blobs, ticket.query, ticket.start)
-        return self._runs[key]
+        with self._claiming:
+            if key not in self._runs:
+                self._runs[key] = claim_run(blobs, ticket.query, ticket.start)
+            return self._runs[key]
 
-    def _partition(self, ticket: Ticket, blobs: FileBlobs) -> Partition:
+    def _partition(self, ticket: Ticket, blobs: Blobs) -> Partition:
         key = (ticket.location, ticket.query, ticket.operator.name, ticket.partition)
         if key not in self._partitions:
             self._rest(IDLE_S)
@@ -70,6 +76,7 @@ class PartitionService:
             partitions = dict(self._partitions)
         return {
             "memory_limit_bytes": self._budget.limit_bytes,
+            "storage_waits_ms": self._locations.waits_ms(),
             "partitions": [
                 {"query": query, "operator": operator, "partition": number, **partition.status()}
                 for (_, query, operator, number), partition in partitions.items()
@@ -83,6 +90,6 @@ class PartitionService:
             self._rest(0.0)  # compactions that no commit took in are removed
 
 
-def open_service(memory_bytes: int) -> PartitionService:
-    """The state behind a host's server."""
-    return PartitionService(memory_bytes)
+def open_service(memory_bytes: int, local: Path) -> PartitionService:
+    """The state behind a host's server; `local` is a directory on the machine's own disk."""
+    return PartitionService(memory_bytes, Locations(local))

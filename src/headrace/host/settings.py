@@ -1,5 +1,6 @@
 """What a host is told when it is started, and where its files lie.
 
+<local>/copies/…                 0700, copies of objects (`blob/copies.py`)
 <local>/<application>/           0700
     host-<machine>.log           kept
     host-<machine>.ready         JSON: address, tcp, pid; there while the host answers
@@ -32,7 +33,7 @@ class HostSettings:
     local: str  # directory on the machine's own disk
     memory_bytes: int
     tcp: bool = False  # also listen where other machines can reach it
-    service: str = "headrace.host.service:open_service"  # called with memory_bytes
+    service: str = "headrace.host.service:open_service"  # called with memory_bytes and local
     warm: bool = True  # make the kernels ready first
 
     def __repr__(self) -> str:

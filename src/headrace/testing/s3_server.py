@@ -127,8 +127,11 @@ class S3Server:
         if isinstance(fault, int):
             return _refuse(fault, environ, start_response)
         applied, reported = Outcome.DONE.value if fault is None else fault.value
+        if not applied and reported:
+            return _refuse(503, environ, start_response)
         if not applied:
-            return _refuse(503, environ, start_response) if reported else _hang_up(environ)
+            _drain(environ)
+            return _hang_up(environ)
         reply = self._answer(environ, start_response)
         return reply if reported else _hang_up(environ)
 
@@ -151,7 +154,6 @@ def _refuse(status: int, environ: Environ, start_response: Callable[..., Any]) -
 
 def _hang_up(environ: Environ) -> Iterable[bytes]:
     """End the connection without an answer; Werkzeug is silent about a peer that has gone."""
-    _drain(environ)
     environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
     raise ConnectionResetError("an injected fault")
 
