@@ -20,6 +20,7 @@ from headrace.store.table import Ids, Table
 
 RANGE_PART = 8  # a range takes about this part of the store's share
 ROWS_MIN = 1 << 16
+HASHES = 1 << 64
 
 
 @dataclass(frozen=True)
@@ -86,14 +87,20 @@ def rows_max(panes: Sequence[Pane], share_bytes: int) -> int:
 
 def combined(panes: Sequence[Pane], layout: RowLayout, limit: int) -> Iterator[Run]:
     """The rows of all slices together, one per key; each run is valid until the next."""
-    if not panes:
-        return
-    for low, high in cut_ranges(panes, *span_of(panes), limit):
-        runs = Table(layout, max(pane.count(low, high) for pane in panes))
-        for pane in panes:
-            runs.absorb(pane.read(low, high))
-        if len(runs):
-            yield runs.view()
+    for low, high in _ranges(panes, limit):
+        runs = [pane.read(low, high) for pane in panes]
+        together = Table(layout, max(map(len, runs)))
+        for run in runs:
+            together.absorb(run)
+        if len(together):
+            yield together.view()
+
+
+def _ranges(panes: Sequence[Pane], limit: int) -> Iterator[tuple[int, int]]:
+    """Hash ranges of about `limit` rows; where that is enough for all of them, they are not counted."""
+    if sum(pane.rows for pane in panes) <= limit:
+        return iter([(0, HASHES)] if panes else [])
+    return cut_ranges(panes, *span_of(panes), limit)
 
 
 def combined_of(
