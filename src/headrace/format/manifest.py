@@ -21,6 +21,7 @@ class SegmentEntry:
     """One segment of a version; `name` is relative to the partition, slices are inclusive bounds.
 
     `kind` says what its rows are to the store that wrote it; order counts among segments of one kind.
+    A file of another format has the `label` that its own format knows it by.
     """
 
     name: str
@@ -30,6 +31,7 @@ class SegmentEntry:
     max_slice: int
     crc: int
     kind: str = "rows"
+    label: str = ""
 
 
 @dataclass(frozen=True)
@@ -140,8 +142,8 @@ def _segment_problem(segment: SegmentEntry) -> str | None:
     folder, _, file = segment.name.rpartition("/")
     if folder != "segments" or parse_segment(file) is None:
         return f"{segment.name!r} is not the name of a segment"
-    if type(segment.kind) is not str:
-        return f"{segment.name} has the kind {segment.kind!r}"
+    if type(segment.kind) is not str or type(segment.label) is not str or "/" in segment.label:
+        return f"{segment.name} has the kind {segment.kind!r} and the label {segment.label!r}"
     if any(type(number) is not int for number in numbers):
         return f"{segment.name} has the numbers {numbers!r}"
     return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from headrace.host.contract import Ticket
 from headrace.ids import new_write_id, spec_digest
 from headrace.store.contract import FileKind, Seal, Sections
 from headrace.store.open import kinds_of
+from headrace.store.rocksdb_files import SST, SstFile, checksum
 from headrace.store.seal import write_segment
 from headrace.store.segment import Segment
 
@@ -34,7 +35,7 @@ class PartitionHome:
         if path is None:
             raise StateMissing(
                 f"{self.blobs.root} has no files that can be read in place",
-                hint="set spark.headrace.state.location to a directory on a file system",
+                hint="set spark.headrace.state.location to a directory on a file system, or to s3://…",
             )
         return path
 
@@ -47,15 +48,7 @@ class PartitionHome:
 
     def sealer(self, ticket: Ticket, run: int) -> Seal:
         """What writes the sections of this ticket's epoch as a new segment."""
-
-        def seal(kind: FileKind, sections: Sections) -> Segment:
-            name, shape = self.new_segment(ticket, run), kind.shape
-            staged = self.blobs.staging(f"{self.prefix}/{name}")
-            write_segment(staged, shape.width, sections, shape.variable_words, sync=False)
-            self._place(name, staged)
-            return self.open_segment(self.path_of(name), kind)
-
-        return seal
+        return Sealer(self, ticket, run)
 
     def open_segment(self, path: Path, kind: FileKind, checksum: int | None = None) -> Segment:
         shape = kind.shape
@@ -68,10 +61,11 @@ class PartitionHome:
     def adopt(self, segment: Segment, ticket: Ticket, run: int) -> None:
         """Give a staged segment a name of the version being committed."""
         name = self.new_segment(ticket, run)
-        self._place(name, Path(segment.path))
+        self.place(name, Path(segment.path))
         segment.path = str(self.path_of(name))
 
-    def _place(self, name: str, staged: Path) -> None:
+    def place(self, name: str, staged: Path) -> None:
+        """Move a finished file to storage; where that fails it leaves nothing behind."""
         try:
             self.publisher.place_segment(name, staged)
         except BaseException:
@@ -82,10 +76,13 @@ class PartitionHome:
 
     def open_segments(self, manifest: Manifest, kinds: Sequence[FileKind]) -> list[Segment]:
         by_name = {kind.name: kind for kind in kinds}
-        return [
-            self.open_segment(self.path_of(entry.name), by_name[entry.kind], entry.crc)
-            for entry in manifest.segments
-        ]
+        return [self._open(entry, by_name) for entry in manifest.segments]
+
+    def _open(self, entry: SegmentEntry, kinds: Mapping[str, FileKind]) -> Segment:
+        path = self.path_of(entry.name)
+        if entry.kind == SST:
+            return SstFile(str(path), entry.label, entry.size, entry.crc)
+        return self.open_segment(path, kinds[entry.kind], entry.crc)
 
     def manifest(
         self,
@@ -118,6 +115,32 @@ class PartitionHome:
         )
 
 
+@dataclass(frozen=True)
+class Sealer:
+    """Writes the files of one ticket's epoch (`PlacingSeal`)."""
+
+    home: PartitionHome
+    ticket: Ticket
+    run: int
+
+    def __call__(self, kind: FileKind, sections: Sections) -> Segment:
+        home, shape = self.home, kind.shape
+        name = home.new_segment(self.ticket, self.run)
+        staged = home.blobs.staging(f"{home.prefix}/{name}")
+        write_segment(staged, shape.width, sections, shape.variable_words, sync=False)
+        home.place(name, staged)
+        return home.open_segment(home.path_of(name), kind)
+
+    def place(self, path: Path, label: str) -> Segment:
+        name, size, check = (
+            self.home.new_segment(self.ticket, self.run),
+            path.stat().st_size,
+            checksum(path),
+        )
+        self.home.place(name, path)
+        return SstFile(str(self.home.path_of(name)), label, size, check)
+
+
 def entry_of(segment: Segment) -> SegmentEntry:
     """How a manifest names a segment."""
     return SegmentEntry(
@@ -128,4 +151,5 @@ def entry_of(segment: Segment) -> SegmentEntry:
         min_slice=min(segment.sections),
         max_slice=max(segment.sections),
         crc=segment.checksum,
+        label=segment.label,
     )

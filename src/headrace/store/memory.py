@@ -88,7 +88,7 @@ class MemoryStore:
         if held > share:
             raise SettingError(
                 f"the state of a partition of operator {self.spec.name!r} takes {held:,} bytes in memory, "
-                f"and its share of the host's limit is {share:,}: the memory store never moves state to disk",
+                f"and its share of the host's limit is {share:,}: the memory store never spills",
                 hint="raise spark.headrace.memory, or leave the memory store: "
                 "set spark.headrace.store to auto, or change .store(…) on the operator",
             )

@@ -12,6 +12,7 @@ from headrace.store.layout import RowLayout
 from headrace.store.memory import EndlessBudget, MemoryStore
 from headrace.store.range import open_range
 from headrace.store.rmw import RmwStore
+from headrace.store.rocksdb import RocksStore
 from headrace.store.segment import Segment
 from headrace.store.session import SessionStore, session_kinds
 
@@ -36,6 +37,14 @@ def open_store(
     known_keys: int,
 ) -> Store:
     """The store over the segments of one version; `known_keys` is what the manifest says of it."""
+    if spec.store == "rocksdb":
+        return RocksStore(
+            lambda part, put, views: _open_layout(spec, part, put, views, watermark_us, known_keys),
+            kinds_of(spec),
+            budget,
+            seal,
+            segments,
+        )
     if spec.store == "memory":
         inner = _open_layout(spec, EndlessBudget(), seal, segments, watermark_us, known_keys)
         return MemoryStore(inner, budget)

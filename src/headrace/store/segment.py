@@ -72,6 +72,8 @@ class _File:
 class Segment:
     """An open segment."""
 
+    label = ""  # what the store calls the file, where the store has a name for it
+
     def __init__(
         self, path: str, fd: int, size: int, width: int, keys: Sequence[int], footer: Footer, kind: str
     ) -> None:

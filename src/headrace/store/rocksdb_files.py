@@ -1,0 +1,200 @@
+"""A RocksDB folder and the files of a version: open from them, and what a commit adds to them.
+
+RocksDB's table files never change. A version is the table files of a RocksDB checkpoint and a copy of its
+MANIFEST; a commit hands out only those that the version before does not have. The folder itself is scratch:
+it is made from a version's files (hard links where the file system allows), and goes with its `Database`.
+Tuned by RocksDB's own guide (Setup Options and Basic Tuning; Memory usage): 16 KiB blocks, Bloom filters of
+10 bits, index and filter blocks in the one cache that memtables are charged to, dynamic level sizes, LZ4,
+no log ahead of writes.
+Threads: any; RocksDB guards itself.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import weakref
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import rocksdict
+
+from headrace.errors import StateCorrupt, TryAgain
+from headrace.format.segment import SectionEntry
+from headrace.store.segment import Segment
+
+SST = "sst"  # the kind of RocksDB's files in a manifest
+_CACHE_MIN = 1 << 20
+_WRITE_PART = 3  # a third of the memory may be unflushed writes
+_MANIFEST_BYTES = 1 << 20
+_CHECKPOINT = "checkpoint"
+
+
+class SstFile(Segment):
+    """A file of RocksDB among the files of a version: the host needs no more than its name and size."""
+
+    def __init__(self, path: str, label: str, size: int, checksum: int) -> None:
+        self.path, self.label, self.size, self.checksum = path, label, size, checksum
+        self.kind, self.width = SST, 0
+        self.sections = {0: SectionEntry(0, 0, 0, 0, 0, 0, 0, 0)}
+
+    @property
+    def memory_bytes(self) -> int:
+        return 0
+
+    def release(self, number: int) -> None:
+        """It has nothing in memory."""
+
+    def close(self) -> None:
+        """It has nothing open."""
+
+
+def checksum(path: Path) -> int:
+    """CRC-32 of a file."""
+    value = 0
+    with open(path, "rb") as file:
+        while data := file.read(1 << 20):
+            value = zlib.crc32(data, value)
+    return value
+
+
+class Database:
+    """RocksDB over a scratch folder of its own."""
+
+    def __init__(self, files: Sequence[Segment], memory_bytes: int) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="rocksdb-"))
+        self.cache = rocksdict.Cache(max(memory_bytes, _CACHE_MIN))
+        self._limit = memory_bytes
+        buffers = max(memory_bytes, _CACHE_MIN) // _WRITE_PART
+        charged = rocksdict.WriteBufferManager.new_write_buffer_manager_with_cache
+        self._buffers = charged(buffers, False, self.cache)
+        self.unlogged = rocksdict.WriteOptions()
+        self.unlogged.disable_wal = True
+        _lay_out(files, self.folder)
+        with _understood(self.folder):
+            self.db = rocksdict.Rdict(str(self.folder), _options(self.cache, self._buffers))
+        self._closed = weakref.finalize(self, _remove, self.db, self.folder)
+
+    @property
+    def memory_bytes(self) -> int:
+        return int(self.cache.get_usage())
+
+    def write(self, batch: rocksdict.WriteBatch) -> None:
+        with _understood(self.folder):
+            self.db.write(batch, self.unlogged)
+
+    def get_many(self, keys: list[bytes]) -> list[bytes | None]:
+        with _understood(self.folder):
+            found: list[bytes | None] = self.db.get(keys)
+        return found
+
+    def values(self, low: bytes, high: bytes) -> list[bytes]:
+        """The values of all keys in `[low, high)`, in the order of the keys."""
+        options = rocksdict.ReadOptions()
+        options.set_iterate_upper_bound(high)
+        with _understood(self.folder):
+            return list(self.db.values(from_key=low, read_opt=options))
+
+    def iterate(self) -> Any:
+        return self.db.iter()
+
+    def delete_range(self, low: bytes, high: bytes) -> None:
+        with _understood(self.folder):
+            self.db.delete_range(low, high, self.unlogged)
+
+    def limit(self, memory_bytes: int) -> None:
+        """Use at most so much memory from now on."""
+        if memory_bytes != self._limit:
+            self._limit = memory_bytes
+            self.cache.set_capacity(max(memory_bytes, _CACHE_MIN))
+            self._buffers.set_buffer_size(max(memory_bytes, _CACHE_MIN) // _WRITE_PART)
+
+    def checkpoint(self) -> list[Path]:
+        """All files of the state as it is now, flushed, to be taken before `forget_checkpoint`."""
+        folder = self.folder / _CHECKPOINT
+        with _understood(self.folder):
+            self.db.flush()
+            rocksdict.Checkpoint(self.db).create_checkpoint(str(folder))
+        return sorted(path for path in folder.iterdir() if _is_state(path.name))
+
+    def forget_checkpoint(self) -> None:
+        shutil.rmtree(self.folder / _CHECKPOINT)
+
+    def close(self) -> None:
+        self._closed()
+
+
+def _is_state(name: str) -> bool:
+    return name.endswith(".sst") or name.startswith("MANIFEST-")
+
+
+def _lay_out(files: Sequence[Segment], folder: Path) -> None:
+    """Put a version's files where RocksDB looks for them."""
+    for file in files:
+        place = folder / file.label
+        if not file.label.startswith("MANIFEST-"):
+            try:
+                os.link(file.path, place)
+            except OSError:  # another file system, or one without links
+                shutil.copyfile(file.path, place)
+            continue
+        shutil.copyfile(file.path, place)
+        if checksum(place) != file.checksum:
+            raise StateCorrupt(
+                f"{file.path} fails its checksum",
+                hint="bring it back from a backup, or start again with a new checkpoint location",
+            )
+        (folder / "CURRENT").write_text(f"{file.label}\n")
+
+
+def _options(cache: rocksdict.Cache, buffers: rocksdict.WriteBufferManager) -> rocksdict.Options:
+    blocks = rocksdict.BlockBasedOptions()
+    blocks.set_block_cache(cache)
+    blocks.set_block_size(16 << 10)
+    blocks.set_format_version(5)
+    blocks.set_bloom_filter(10, False)
+    blocks.set_cache_index_and_filter_blocks(True)
+    blocks.set_pin_l0_filter_and_index_blocks_in_cache(True)
+    options = rocksdict.Options(raw_mode=True)
+    options.create_if_missing(True)
+    options.set_block_based_table_factory(blocks)
+    options.set_write_buffer_manager(buffers)
+    options.set_write_buffer_size(min(64 << 20, max(64 << 10, buffers.get_buffer_size() // 2)))
+    options.set_level_compaction_dynamic_level_bytes(True)
+    options.set_max_background_jobs(2)
+    options.set_bytes_per_sync(1 << 20)
+    options.set_compression_type(rocksdict.DBCompressionType.lz4())
+    options.set_max_manifest_file_size(_MANIFEST_BYTES)
+    options.set_keep_log_file_num(1)
+    options.set_max_open_files(256)
+    return options
+
+
+def _remove(db: Any, folder: Path) -> None:
+    with suppress(Exception):  # nobody wants what it would still write, and the folder may be gone already
+        db.close()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _understood(folder: Path) -> Iterator[None]:
+    """Turn what RocksDB says into an error of ours."""
+    try:
+        yield
+    except rocksdict.DbClosedError:
+        raise
+    except Exception as error:
+        said = str(error)
+        if "Corruption" in said:
+            raise StateCorrupt(
+                f"RocksDB in {folder}: {said}",
+                hint="bring the version's files back from a backup, or start again with a new checkpoint "
+                "location",
+            ) from error
+        raise TryAgain(
+            f"RocksDB in {folder}: {said}", hint="look at that disk; the batch is tried again"
+        ) from error

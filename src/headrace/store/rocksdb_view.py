@@ -1,0 +1,208 @@
+"""RocksDB seen as a segment: the rows of one kind, to be looked up and scanned like those of a file.
+
+Rows of a kind whose newest row counts lie under their key: whoever reads gets the newest. Rows of a kind
+that appends lie under their seal, one value per order key and seal, and a view takes only its own seals.
+A view's sections are as they were when it was made.
+Threads: as segments; the answer under way is remembered for one reader at a time.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import rocksdict
+
+from headrace.format.segment import SectionEntry
+from headrace.kernels.entries import PREFIX_BYTES, pack_keys, pack_values, unpack_values
+from headrace.kernels.lookup import Mask
+from headrace.kernels.merge import shift_heap
+from headrace.kernels.pack import I64
+from headrace.store.contract import FileKind
+from headrace.store.rocksdb_files import Database
+from headrace.store.run import U64, Run
+from headrace.store.segment import Answer, Segment
+
+_BIAS = 1 << 63
+_TOP = 1 << 64
+
+
+@dataclass
+class Shelf:
+    """The place of one kind of rows in the database."""
+
+    database: Database
+    kind: FileKind
+    number: int  # the first byte of its keys
+    answering: weakref.ReferenceType[Answer] | None = None
+    first_seals: dict[int, int] = field(default_factory=dict)  # of each section, in the running epoch
+
+    def bound(self, section: int, order: int) -> bytes:
+        """Below every key of that section and order key, above every key before; `order` may be 2**64."""
+        number = ((section + _BIAS) << 64) + order
+        return (self.number << 128 | number).to_bytes(PREFIX_BYTES, "big")
+
+    def put(self, section: int, run: Run, seal: int) -> None:
+        """Write an ordered run."""
+        if not len(run):
+            return
+        keys, starts = (
+            self._append_keys(section, run, seal) if self.kind.appends else self._keys(section, run)
+        )
+        variable = np.array(self.kind.shape.variable_words, np.int64)
+        words = np.ascontiguousarray(run.words)
+        offsets, data = pack_values(run.hashes, words, run.heap, variable, starts, np.uint64(seal))
+        batch = rocksdict.WriteBatch(raw_mode=True)
+        deque(map(batch.put, keys, _cut(data.tobytes(), 8 * offsets)), maxlen=0)
+        self.database.write(batch)
+
+    def _append_keys(self, section: int, run: Run, seal: int) -> tuple[list[bytes], I64]:
+        """One key per order key, and where its rows begin."""
+        changes = np.flatnonzero(np.diff(run.hashes)) + 1
+        starts: I64 = np.concatenate([[0], changes, [len(run)]]).astype(np.int64)
+        held = np.empty((len(starts) - 1, PREFIX_BYTES + 8), np.uint8)
+        held[:, 0] = self.number
+        held[:, 1:9] = _bytes_of(np.array([section + _BIAS], np.uint64))
+        held[:, 9:17] = _bytes_of(run.hashes[starts[:-1]])
+        held[:, 17:] = _bytes_of(np.array([seal], np.uint64))
+        keys: list[bytes] = held.view(f"V{PREFIX_BYTES + 8}").ravel().tolist()
+        return keys, starts
+
+    def _keys(self, section: int, run: Run) -> tuple[list[bytes], I64]:
+        return self.keys_of(section, run), np.arange(len(run) + 1, dtype=np.int64)
+
+    def keys_of(self, section: int, probe: Run) -> list[bytes]:
+        """The keys of rows, or of a probe, whose newest row counts."""
+        shape = self.kind.shape
+        variable: Mask = np.zeros(shape.key_width, np.bool_)
+        variable[list(shape.variable_key_words)] = True
+        words = np.ascontiguousarray(probe.words)
+        offsets, data = pack_keys(
+            self.number, np.uint64(section + _BIAS), probe.hashes, words, probe.heap, variable
+        )
+        return _cut(data.tobytes(), offsets)
+
+    def rows(self, values: list[bytes]) -> tuple[I64, U64, Run]:
+        """The rows of values: of each its value's number and seal, and the rows themselves."""
+        shape = self.kind.shape
+        sizes = np.fromiter(map(len, values), np.int64, len(values)) // 8
+        offsets: I64 = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
+        data: U64 = np.frombuffer(b"".join(values), np.uint64)
+        variable = np.array(shape.variable_words, np.int64)
+        of_value, hashes, seals, words, heap = unpack_values(data, offsets, shape.width, variable)
+        return of_value, seals, Run(hashes, words, heap)
+
+
+class RocksSegment(Segment):
+    """What one kind had when the view was made; `seals` is the range of seals that it shows."""
+
+    def __init__(
+        self, shelf: Shelf, sections: Mapping[int, SectionEntry], seals: range, *, spill: bool = False
+    ) -> None:
+        self.path, self.kind, self.width = (
+            str(shelf.database.folder),
+            shelf.kind.name,
+            shelf.kind.shape.width,
+        )
+        self.size = self.checksum = 0
+        self.sections = sections
+        self._shelf, self._seals, self._spill = shelf, seals, spill
+
+    @property
+    def memory_bytes(self) -> int:
+        return 0
+
+    def release(self, number: int) -> None:
+        """Its memory is the database's cache."""
+
+    def close(self) -> None:
+        """The database is closed with its store."""
+
+    def answer(self, number: int, answer: Answer) -> None:
+        """The newest rows; of several views in one lookup the first one asked knows all that there is."""
+        shelf = self._shelf
+        if number not in self.sections or (shelf.answering and shelf.answering() is answer):
+            return
+        shelf.answering = weakref.ref(answer)
+        asked = np.flatnonzero(~answer.mask)
+        probe = answer.probe
+        keys = shelf.keys_of(number, Run(probe.hashes[asked], probe.words[asked], probe.heap))
+        values = shelf.database.get_many(keys)
+        hit = np.fromiter(map(bool, values), np.bool_, len(values))
+        _, _, run = shelf.rows(list(filter(None, values)))
+        found = asked[hit]
+        words, variable = run.words, np.array(shelf.kind.shape.variable_words, np.int64)
+        shift_heap(words, 0, len(words), variable, answer.used)
+        answer.mask[found] = True
+        answer.words[found] = words
+        answer.heap = np.concatenate([answer.heap[: answer.used], run.heap])
+        answer.used = len(answer.heap)
+
+    def scan(self, number: int, chunk_rows: int) -> Iterator[Run]:
+        if number not in self.sections:
+            return
+        entry = self.sections[number]
+        parts = max(1, entry.rows // max(1, chunk_rows))
+        span = entry.max_hash + 1 - entry.min_hash
+        for part in range(parts):
+            low = entry.min_hash + span * part // parts
+            run = self.scan_range(number, low, entry.min_hash + span * (part + 1) // parts)
+            if len(run):
+                yield run
+
+    def count_range(self, number: int, low: int, high: int) -> int:
+        """As if order keys were uniform between the least and the greatest."""
+        entry = self.sections.get(number)
+        if entry is None:
+            return 0
+        first, end = max(low, entry.min_hash), min(high, entry.max_hash + 1)
+        return (
+            0 if first >= end else -(-entry.rows * (end - first) // (entry.max_hash + 1 - entry.min_hash))
+        )
+
+    def scan_range(self, number: int, low: int, high: int) -> Run:
+        shelf = self._shelf
+        if number not in self.sections or self._shown_by_another(number):
+            return self._empty()
+        values = shelf.database.values(shelf.bound(number, low), shelf.bound(number, high))
+        return self._mine(*shelf.rows(values)[1:])
+
+    def rows_of(self, number: int, hashes: U64) -> Run:
+        shelf = self._shelf
+        if number not in self.sections or not len(hashes) or self._shown_by_another(number):
+            return self._empty()
+        values: list[bytes] = []
+        cursor = shelf.database.iterate()
+        for order in hashes.tolist():  # RocksDB has no bulk read of prefixes
+            low, high = shelf.bound(number, order), shelf.bound(number, order + 1)
+            cursor.seek(low)
+            while cursor.valid() and cursor.key() < high:
+                values.append(cursor.value())
+                cursor.next()
+        return self._mine(*shelf.rows(values)[1:])
+
+    def _shown_by_another(self, number: int) -> bool:
+        """Of the spills of one epoch the first that has a section shows the newest rows of all of them."""
+        if not self._spill or self._shelf.kind.appends:
+            return False
+        return self._shelf.first_seals.get(number) != self._seals.start
+
+    def _mine(self, seals: U64, run: Run) -> Run:
+        """The rows of this view's seals; where the newest row counts, all seals before are in it too."""
+        if self._seals.start == 0 and not self._shelf.kind.appends:
+            return run
+        end = self._seals.stop if self._shelf.kind.appends else _TOP
+        mine = (seals >= np.uint64(self._seals.start)) & (seals <= np.uint64(end - 1))
+        return run if mine.all() else Run(run.hashes[mine], run.words[mine], run.heap)
+
+
+def _cut(data: bytes, offsets: I64) -> list[bytes]:
+    bounds = offsets.tolist()
+    return list(map(data.__getitem__, map(slice, bounds[:-1], bounds[1:])))
+
+
+def _bytes_of(numbers: U64) -> np.ndarray:
+    return numbers.astype(">u8").view(np.uint8).reshape(-1, 8)
