@@ -9,7 +9,8 @@ from pyspark.sql import Column
 
 Function = Literal[
     "count", "sum", "min", "max", "avg", "var_samp", "var_pop", "stddev_samp", "stddev_pop",
-    "first", "last", "median", "percentile", "approx_percentile", "mode", "top", "collect_list", "collect_set",
+    "first", "last", "median", "percentile", "approx_percentile", "mode", "top",
+    "collect_list", "collect_set",
 ]  # fmt: skip
 
 

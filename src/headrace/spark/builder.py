@@ -5,14 +5,18 @@ Everything that can be wrong with a query is found here, before anything runs.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+import pyarrow as pa
 from pyspark.errors import AnalysisException, IllegalArgumentException
 from pyspark.sql import Column, DataFrame
+from pyspark.sql.types import StructType
 
 from headrace.errors import QueryError
 from headrace.spark.aggregates import Aggregate
+from headrace.spark.apply import ApplyRequest, build_apply
 from headrace.spark.columns import first_line, resolve
 from headrace.spark.join import JoinRequest, Side, build_join
 from headrace.spark.join_keys import On
@@ -155,7 +159,7 @@ class Stream:
         Returns
         -------
         GroupedStream
-            Offers ``agg``.
+            Offers ``agg``, ``applyInArrow`` and ``applyInPandas``.
 
         Examples
         --------
@@ -292,16 +296,70 @@ class GroupedStream:
         >>> rows = hr.stream(df).withWatermark("ts", "10 seconds")  # doctest: +SKIP
         >>> rows.groupBy("user", hr.tumbling("1 minute")).agg(n=hr.count())  # doctest: +SKIP
         """
-        request = Request(
-            self.stream.df,
-            _event_time(self.stream),
-            self.keys,
-            self.called,
-            emit,
-            tuple(aggregates.items()),
-            self.kept_in,
-        )
-        return build(request)
+        return build(self._request(emit, tuple(aggregates.items())))
+
+    def applyInArrow(self, func: Callable[..., pa.Table], schema: StructType | str) -> DataFrame:
+        """Call a function with the Arrow table of each key and window, once the window has closed.
+
+        Parameters
+        ----------
+        func : callable
+            ``func(table)`` or ``func(key, table)``. The table has all columns of the stream, ordered by
+            event time; the key is a tuple of Arrow scalars, the last one the window's ``(start, end)``. It
+            returns an Arrow table, and runs in Spark's worker; a window's late rows bring another call.
+        schema : StructType or str
+            What the function returns, such as ``"user string, spread double"``.
+
+        Returns
+        -------
+        DataFrame
+            The rows that the function returned, nothing added.
+
+        Examples
+        --------
+        >>> import headrace as hr
+        >>> import pyarrow as pa
+        >>> def spread(key, table):
+        ...     amounts = table["amount"].to_numpy()
+        ...     return pa.table({"user": [key[0].as_py()], "spread": [float(amounts.std())]})
+        >>> rows = hr.stream(df).withWatermark("ts", "10 seconds")  # doctest: +SKIP
+        >>> groups = rows.groupBy("user", hr.tumbling("1 minute"))  # doctest: +SKIP
+        >>> groups.applyInArrow(spread, "user string, spread double")  # doctest: +SKIP
+        """
+        return build_apply(ApplyRequest(self._request(None, ()), func, schema, "arrow"))
+
+    def applyInPandas(self, func: Callable[..., Any], schema: StructType | str) -> DataFrame:
+        """Call a function with the pandas frame of each key and window, once the window has closed.
+
+        Parameters
+        ----------
+        func : callable
+            ``func(frame)`` or ``func(key, frame)``. The frame has all columns of the stream, ordered by
+            event time, times in the session's zone; the key is a tuple of values, the last one the window's
+            ``(start, end)``. It returns a pandas frame, and runs in Spark's worker; a window's late rows
+            bring another call.
+        schema : StructType or str
+            What the function returns, such as ``"user string, spread double"``.
+
+        Returns
+        -------
+        DataFrame
+            The rows that the function returned, nothing added.
+
+        Examples
+        --------
+        >>> import headrace as hr
+        >>> def ranked(frame):
+        ...     return frame.assign(place=frame.amount.rank())[["user", "place"]]
+        >>> rows = hr.stream(df).withWatermark("ts", "10 seconds")  # doctest: +SKIP
+        >>> groups = rows.groupBy("user", hr.tumbling("1 minute"))  # doctest: +SKIP
+        >>> groups.applyInPandas(ranked, "user string, place double")  # doctest: +SKIP
+        """
+        return build_apply(ApplyRequest(self._request(None, ()), func, schema, "pandas"))
+
+    def _request(self, emit: Emit | None, aggregates: tuple[tuple[str, Aggregate], ...]) -> Request:
+        df, time = self.stream.df, _event_time(self.stream)
+        return Request(df, time, self.keys, self.called, emit, aggregates, self.kept_in)
 
 
 def _checked_name(name: str) -> str:

@@ -21,7 +21,7 @@ from headrace.spark.holistic_plan import check_kept
 from headrace.spark.keys import flatten, rebuild
 from headrace.spark.plans import TASK_PREFIX, Watermark, operators_below, watermarks
 from headrace.spark.project import Blueprint, result_struct, wire_rows
-from headrace.spark.task import Task, stateful_task
+from headrace.spark.task import Task, Then, stateful_task
 from headrace.spark.windows import Session, TimeWindow, event_time, is_wall_time, window_column, window_of
 from headrace.spec import Emit, Field, OperatorSpec
 from headrace.store.choose import Choice, Pattern, Said, choose_for
@@ -69,10 +69,12 @@ def session_options(spark: SparkSession) -> Options:
     return read_options(conf, context.defaultParallelism)
 
 
-def make_task(spark: SparkSession, blueprint: Blueprint, options: Options) -> Task:
+def make_task(
+    spark: SparkSession, blueprint: Blueprint, options: Options, then: Then | None = None
+) -> Task:
     """The seam to the state host: the function that Spark runs per partition."""
-    uid = str(uuid.uuid4())
-    return stateful_task(blueprint.spec, uid, blueprint.watermark_nodes, coordinator_for(spark), options)
+    uid, coordinator = str(uuid.uuid4()), coordinator_for(spark)
+    return stateful_task(blueprint.spec, uid, blueprint.watermark_nodes, coordinator, options, then)
 
 
 def assemble(df: DataFrame, blueprint: Blueprint, task: Task) -> DataFrame:
@@ -90,7 +92,7 @@ def draw(request: Request, options: Options) -> Blueprint:
     df, spark = request.df, request.df.sparkSession
     marks = supported(df, watermarks(df))
     window = next((key for key in request.keys if isinstance(key, TimeWindow)), None)
-    emit = _emit(request.emit, window, marks)
+    emit = emit_of(request.emit, window, marks)
     if not request.aggregates:
         raise QueryError("agg needs at least one aggregate", hint="say what to compute: agg(n=hr.count())")
     aggregates = [wanted(df, name, aggregate) for name, aggregate in request.aggregates]
@@ -98,19 +100,19 @@ def draw(request: Request, options: Options) -> Blueprint:
     if kept is not None:
         check_kept(kept, emit, window)
     ordered = next((want.where for want in aggregates if want.function in ORDERED), None)
-    timed = _time(request, window, ordered, marks)
+    timed = time_of(request, window, ordered, marks)
 
     ansi = str(spark.conf.get("spark.sql.ansi.enabled")).lower() == "true"
     plan = AccumulatorPlan(spark, ansi)
     results = plan.add(aggregates)
-    keys = [_key(df, key) for key in request.keys]
-    fields, leaves, outputs = _wire_keys(
+    keys = [key_of(df, key) for key in request.keys]
+    fields, leaves, outputs = wire_keys(
         keys, window_column(spark, timed.type) if window and timed else None
     )
     names = [key.name if key else "window" for key in keys] + [want.name for want in aggregates]
     check_distinct(names, case_insensitive(df))
     spec = OperatorSpec(
-        name=_name(df, request.name),
+        name=name_of(df, request.name),
         keys=tuple(fields),
         inputs=tuple(plan.fields),
         accumulators=tuple(plan.accumulators),
@@ -137,7 +139,7 @@ def supported(df: DataFrame, marks: tuple[Watermark, ...]) -> tuple[Watermark, .
     return marks
 
 
-def _emit(said: Emit | None, window: TimeWindow | None, marks: tuple[Watermark, ...]) -> Emit:
+def emit_of(said: Emit | None, window: TimeWindow | None, marks: tuple[Watermark, ...]) -> Emit:
     if said not in (None, "changes", "final"):
         raise QueryError(f"emit={said!r}", hint='say emit="changes" or emit="final"')
     emit: Emit = said or ("final" if window else "changes")
@@ -159,7 +161,7 @@ def _emit(said: Emit | None, window: TimeWindow | None, marks: tuple[Watermark, 
     return emit
 
 
-def _time(
+def time_of(
     request: Request, window: TimeWindow | None, ordered: str | None, marks: tuple[Watermark, ...]
 ) -> Resolved | None:
     """The event time, where rows must carry one."""
@@ -181,11 +183,11 @@ def _time(
     return resolved
 
 
-def _key(df: DataFrame, written: str | Column | TimeWindow) -> Resolved | None:
+def key_of(df: DataFrame, written: str | Column | TimeWindow) -> Resolved | None:
     return None if isinstance(written, TimeWindow) else resolve(df, written, "groupBy")
 
 
-def _wire_keys(
+def wire_keys(
     keys: list[Resolved | None], window: Column | None
 ) -> tuple[list[Field], list[Column], list[Column]]:
     """Fields and leaves of all keys, and the output columns; None stands for the window."""
@@ -206,7 +208,7 @@ def _wire_keys(
     return fields, columns, outputs
 
 
-def _name(df: DataFrame, said: str | None) -> str:
+def name_of(df: DataFrame, said: str | None) -> str:
     below = operators_below(df)
     name = said or f"aggregate-{len(below) + 1}"
     if name in below:

@@ -31,6 +31,7 @@ _BEGIN_WITHIN_S = 180.0
 
 RowBatches = Iterator[pa.RecordBatch]
 Task = Callable[[RowBatches], RowBatches]
+Then = Callable[[RowBatches], RowBatches]  # what becomes of one partition's results in the worker
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,7 @@ class TaskPlan:
     tcp: bool = False
     service: str = "headrace.host.service:open_service"
     warm: bool = True
+    then: Then | None = None
 
     def __repr__(self) -> str:
         return f"TaskPlan({self.spec.name})"
@@ -79,7 +81,12 @@ class Reachable(Protocol):
 
 
 def stateful_task(
-    spec: OperatorSpec, uid: str, nodes: Sequence[str], coordinator: Reachable, options: Options
+    spec: OperatorSpec,
+    uid: str,
+    nodes: Sequence[str],
+    coordinator: Reachable,
+    options: Options,
+    then: Then | None = None,
 ) -> Task:
     """The function to give to `mapInArrow` for one operator."""
     return task_of(
@@ -97,6 +104,7 @@ def stateful_task(
             nodes=tuple(nodes),
             host_per=options.host_per,
             tcp=not coordinator.local_master,
+            then=then,
         )
     )
 
@@ -164,7 +172,8 @@ class Evaluation:
         begun = self._begin(partition)
         for owner in begun["partitions"]:
             mine = rows if owner["partition"] == partition else iter(())
-            yield from self._exchange(begun, owner, (batch for batch in mine if batch.num_rows))
+            results = self._exchange(begun, owner, (batch for batch in mine if batch.num_rows))
+            yield from results if self._plan.then is None else self._plan.then(results)
 
     def _exchange(
         self, begun: dict[str, Any], owner: dict[str, Any], rows: Iterable[pa.RecordBatch]
