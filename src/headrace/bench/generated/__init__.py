@@ -1,0 +1,1 @@
+"""What the generators of record streams share: traffic over time, fixed-width text, options."""

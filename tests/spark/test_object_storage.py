@@ -1,0 +1,93 @@
+"""Protects `spark.headrace.state.location=s3://…` in a real query: it survives a killed host and a lost
+local disk, a store that throttles and is away for a while, and says what is wrong with a location.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from streaming_case import FOURTH, Case, Rows, finished_case
+
+from headrace.testing.faulty_blobs import Outcome
+from headrace.testing.s3_server import BUCKET, S3Server, no_faults
+
+pytestmark = pytest.mark.spark
+
+LOCATION = "spark.headrace.state.location"
+
+
+@pytest.fixture(scope="module")
+def server(spark: SparkSession) -> Iterator[S3Server]:
+    """A server that the hosts know of: a new host takes its environment from Spark's workers."""
+    environment = spark.sparkContext.environment
+    with S3Server() as server:
+        environment.update(server.variables)
+        yield server
+        for name in server.variables:
+            environment.pop(name, None)
+
+
+@pytest.fixture
+def case(spark: SparkSession, server: S3Server, tmp_path: Path) -> Iterator[Case]:
+    """A query with its state on the server, three batches done and one waiting."""
+    Case(spark, tmp_path, tmp_path).kill_hosts()
+    spark.conf.set(LOCATION, server.location(tmp_path.name))
+    server.faults = no_faults
+    yield finished_case(spark, tmp_path)
+    server.faults = no_faults
+    spark.conf.unset(LOCATION)
+    Case(spark, tmp_path, tmp_path).kill_hosts()  # later files start theirs with a plain environment
+
+
+def segment_reads(server: S3Server) -> list[str]:
+    return [path for method, path in server.requests if method == "GET" and "/segments/" in path]
+
+
+def fourth(case: Case) -> Rows:
+    return case.run(case.totals())
+
+
+def test_a_query_goes_on_after_its_host_was_killed(case: Case, server: S3Server) -> None:
+    assert not case.state.exists()
+    server.requests.clear()
+    case.kill_hosts()
+    assert fourth(case) == FOURTH
+    assert segment_reads(server) == [], "the local copies are still there"
+
+
+def test_a_query_goes_on_without_the_local_disk_and_in_bad_weather(
+    case: Case, server: S3Server, spark: SparkSession
+) -> None:
+    case.kill_hosts()
+    local = spark.conf.get("spark.headrace.state.local")
+    shutil.rmtree(Path(local) / "copies")
+    randomness, asked = random.Random(1), iter(range(10**6))
+    troubles = [503, 500, 409, Outcome.REPLY_LOST, Outcome.REQUEST_LOST]
+
+    def weather(method: str, path: str) -> int | Outcome | None:
+        """Away at first, then unreliable."""
+        if next(asked) < 12:
+            return 503
+        return randomness.choice(troubles) if randomness.random() < 0.1 else None
+
+    server.faults = weather
+    server.requests.clear()
+    assert fourth(case) == FOURTH
+    assert segment_reads(server)
+
+
+def test_a_bucket_that_is_not_there_is_named(case: Case, spark: SparkSession, tmp_path: Path) -> None:
+    spark.conf.set(LOCATION, "s3://no-such-bucket/state")
+    other = Case(spark, case.inputs, tmp_path / "other")
+    assert "the bucket no-such-bucket does not exist" in other.refusal(other.totals())
+
+
+def test_state_is_where_it_was_begun(case: Case, spark: SparkSession) -> None:
+    begun = spark.conf.get(LOCATION)
+    spark.conf.set(LOCATION, f"s3://{BUCKET}/elsewhere")
+    assert f"lies in {begun}" in case.refusal(case.totals())
