@@ -1,6 +1,6 @@
 """Protects the Linear Road and cluster-monitoring sources in Spark, and MiSA's four queries over them: rows
-and text arrive as generated, the clock paces a stream, and each query gives what Spark's own batch operators
-give for the windows that have closed.
+and text arrive as generated, the clock paces a stream, and each query gives what Spark's own batch
+operators give for the windows that have closed.
 """
 
 from __future__ import annotations
