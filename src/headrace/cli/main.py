@@ -57,6 +57,17 @@ def readwrite(
     typer.echo(run_bench(quick=quick))
 
 
+@bench.command()
+def stores(
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer batches; under two minutes.")] = False,
+    workloads: Annotated[str, typer.Option(help="Some only, such as session_holistic.")] = "",
+) -> None:
+    """Gadget's operators at the level of the store, without Spark, against RocksDB."""
+    from headrace.bench.stores import run as run_bench
+
+    typer.echo(run_bench(quick=quick, only=[name for name in workloads.split(",") if name]))
+
+
 @app.command()
 def crash(
     rounds: Annotated[int, typer.Option(help="How many times to kill something.")] = 200,

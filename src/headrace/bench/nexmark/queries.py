@@ -88,7 +88,7 @@ def q7_session(bids: DataFrame) -> DataFrame:
 def q8(persons: DataFrame, auctions: DataFrame) -> DataFrame:
     """People who registered and opened auctions in the same 10 s, and how many."""
     left = persons.select("id", "name", "dateTime")
-    right = auctions.select("seller", "dateTime")
+    right = auctions.select("seller", F.col("dateTime").alias("openedAt"))
     joined = (
         hr.stream(left)
         .name("join")

@@ -1,0 +1,130 @@
+"""`headrace bench stores`: Gadget's operators at the level of the store, without Spark.
+
+Both sides take the same events in the same batches with the same memory. Headrace's store does the
+operator's work and commits every batch to its files; RocksDB replays the accesses of Gadget's operator and
+keeps no log. Throughput comes from a pass of large batches, latency from a second one of small batches.
+Gadget's eleventh workload, the interval join, has no operator in Headrace.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+
+from headrace.bench import report
+from headrace.bench.stores_events import NAMES, batches, rows_of, spec_of
+from headrace.bench.stores_gadget import accesses_of
+from headrace.bench.stores_headrace import StoreDriver
+from headrace.bench.stores_rocksdb import MEMORY_BYTES, RocksReplay
+from headrace.errors import QueryError
+
+WARM_UP = 3  # batches of each pass that do not count
+
+Step = Callable[[], int]  # one batch; what is not to be measured is done before it is handed out
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Batches and their events: of the throughput pass, of the latency pass."""
+
+    large: tuple[int, int]
+    small: tuple[int, int]
+
+
+FULL = Scale(large=(43, 50_000), small=(2_003, 1_000))
+QUICK = Scale(large=(11, 50_000), small=(203, 1_000))
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Events per second, and the time of the slowest batch in a thousand."""
+
+    events_per_s: float
+    p999_ms: float
+
+
+def run(*, quick: bool = False, only: Sequence[str] = (), console: Console | None = None) -> str:
+    """Run the benchmark and return its JSON line."""
+    console = console or Console(stderr=True)
+    unknown = sorted(set(only) - set(NAMES))
+    if unknown:
+        raise QueryError(f"no workload is called {', '.join(unknown)}", hint=f"say {', '.join(NAMES)}")
+    scale = QUICK if quick else FULL
+    return measure_all([name for name in NAMES if not only or name in only], scale, console)
+
+
+def measure_all(names: Sequence[str], scale: Scale, console: Console) -> str:
+    ours, theirs = {}, {}
+    for name in names:
+        with console.status(name):
+            ours[name] = _measure(name, scale, _headrace)
+            theirs[name] = _measure(name, scale, _rocksdb)
+        console.print(f"{name}: {ours[name].events_per_s:,.0f} against {theirs[name].events_per_s:,.0f}")
+    return _report(names, ours, theirs, console)
+
+
+def _measure(name: str, scale: Scale, side: Callable[[str, Path, int, int], Iterator[Step]]) -> Measured:
+    large, small = (_seconds(name, side, *size) for size in (scale.large, scale.small))
+    events_per_s = len(large) * scale.large[1] / sum(large)
+    return Measured(events_per_s, float(np.quantile(small, 0.999)) * 1000)
+
+
+def _seconds(
+    name: str, side: Callable[[str, Path, int, int], Iterator[Step]], count: int, events: int
+) -> list[float]:
+    """How long each batch took, without the first ones."""
+    took = []
+    with tempfile.TemporaryDirectory(prefix="headrace-bench-") as folder:
+        for step in side(name, Path(folder), count, events):
+            begun = time.perf_counter()
+            step()
+            took.append(time.perf_counter() - begun)
+    return took[WARM_UP:]
+
+
+def _headrace(name: str, folder: Path, count: int, events: int) -> Iterator[Step]:
+    spec = spec_of(name)
+    driver = StoreDriver(spec, folder, MEMORY_BYTES)
+    for batch in batches(name, count, events):
+        rows, watermark_us = rows_of(batch, spec), batch.watermark_us if spec.window else None
+        yield partial(driver.batch, rows, watermark_us)
+    driver.close()
+
+
+def _rocksdb(name: str, folder: Path, count: int, events: int) -> Iterator[Step]:
+    replay, accesses = RocksReplay(folder), accesses_of(name)
+    for batch in batches(name, count, events):
+        operations = accesses.batch(batch)
+        yield partial(replay.batch, operations)
+    replay.close()
+
+
+def _report(
+    names: Sequence[str], ours: dict[str, Measured], theirs: dict[str, Measured], console: Console
+) -> str:
+    rows = [
+        [
+            name,
+            *(f"{side[name].events_per_s:,.0f}" for side in (ours, theirs)),
+            *(f"{side[name].p999_ms:,.1f}" for side in (ours, theirs)),
+        ]
+        for name in names
+    ]
+    columns = ("", "Headrace events/s", "RocksDB events/s", "Headrace p99.9 ms", "RocksDB p99.9 ms")
+    report.show(console, "Gadget's operators, store alone", columns, rows)
+    ratios = {name: ours[name].events_per_s / theirs[name].events_per_s for name in names}
+    ratios.update({f"{name}_p999": theirs[name].p999_ms / ours[name].p999_ms for name in names})
+    return report.last_line(
+        "stores",
+        ratios,
+        events_per_s={name: [round(side[name].events_per_s) for side in (ours, theirs)] for name in names},
+        p999_ms={name: [round(side[name].p999_ms, 2) for side in (ours, theirs)] for name in names},
+        memory_mb=MEMORY_BYTES >> 20,
+    )

@@ -1,0 +1,127 @@
+"""Gadget's operators as workloads of a store: event batches, and the operator that takes them.
+
+Times are drawn from a Poisson process of `RATE` events per second; one event in a hundred is up to a second
+late, and the watermark follows a second behind. Keys of the aggregates are Zipf distributed (s = 1) over a
+million keys, as in Gadget's samples. Those of joins are uniform, or a join's result would be all there is.
+Keys and values are 64-bit integers. Everything is fixed by the seed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from headrace.spec import HASH, SIDE, TIME, Accumulator, Field, Join, OperatorSpec, Window, input_schema
+
+I64 = npt.NDArray[np.int64]
+
+RATE = 10_000
+SECOND = 1_000_000
+DELAY_US = SECOND
+WIDTH_US, SLIDE_US, GAP_US = 5 * SECOND, SECOND, 2 * SECOND
+ZIPF_KEYS, JOIN_KEYS = 1_000_000, 20_000
+
+NAMES = (
+    "tumbling_incremental",
+    "tumbling_holistic",
+    "sliding_incremental",
+    "sliding_holistic",
+    "session_incremental",
+    "session_holistic",
+    "tumbling_join",
+    "sliding_join",
+    "continuous_aggregation",
+    "continuous_join",
+)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Events in order of arrival, and where the watermark stands after them."""
+
+    keys: I64
+    times_us: I64
+    values: I64
+    sides: I64
+    watermark_us: int
+
+
+def window_of(name: str) -> Window | None:
+    """The window of a workload; jobs and tasks of a continuous join meet while the job is active."""
+    if name.startswith("tumbling"):
+        return Window(WIDTH_US)
+    if name.startswith("sliding"):
+        return Window(WIDTH_US, slide_us=SLIDE_US)
+    return None if name == "continuous_aggregation" else Window(GAP_US, session=True)
+
+
+def spec_of(name: str) -> OperatorSpec:
+    """The operator that does what Gadget's does, in Headrace."""
+    window, joins, keeps = window_of(name), name.endswith("join"), name.endswith("holistic")
+    value = Field("v0", "int64", "value")
+    sums = () if joins or keeps else (Accumulator("sum", "v0", "int64", "wrap"),)
+    store = "rmw" if sums else "aur" if window is not None and window.session else "aar"
+    return OperatorSpec(
+        name=name,
+        keys=(Field("k0", "int64", "key"),),
+        inputs=(value,),
+        accumulators=sums,
+        window=window,
+        emit="changes" if window is None else "final",
+        timed=window is not None,
+        delays_ms=() if window is None else (DELAY_US // 1000,),
+        partitions=1,
+        join=Join("inner", (value,), (value,)) if joins else None,
+        grouped=keeps,
+        store=store,  # type: ignore[arg-type]
+    )
+
+
+def batches(name: str, count: int, events: int, seed: int = 7) -> Iterator[Batch]:
+    """`count` batches of `events` events each."""
+    random = np.random.default_rng(seed)
+    joins = name.endswith("join")
+    ladder = None if joins else np.cumsum(1.0 / np.arange(1, ZIPF_KEYS + 1))
+    now_us, frontier_us = 0, 0
+    for _ in range(count):
+        gaps = random.exponential(SECOND / RATE, events)
+        due_us = now_us + np.cumsum(gaps).astype(np.int64)
+        late = random.random(events) < 0.01
+        times_us = due_us - np.where(late, random.integers(0, DELAY_US, events), 0)
+        now_us, frontier_us = int(due_us[-1]), max(frontier_us, int(times_us.max()))
+        keys = random.integers(0, JOIN_KEYS, events) if ladder is None else _zipf(ladder, random, events)
+        sides = random.integers(0, 2, events) if joins else np.zeros(events, np.int64)
+        values = random.integers(0, 1000, events)
+        yield Batch(keys, times_us, values, sides, frontier_us - DELAY_US)
+
+
+def _zipf(ladder: npt.NDArray[np.float64], random: np.random.Generator, events: int) -> I64:
+    keys: I64 = np.searchsorted(ladder, random.random(events) * ladder[-1]).astype(np.int64)
+    return keys
+
+
+def rows_of(batch: Batch, spec: OperatorSpec) -> pa.RecordBatch:
+    """The events as the operator's input."""
+    given: dict[str, npt.NDArray[Any]] = {
+        HASH: _hashes(batch.keys),
+        TIME: batch.times_us,
+        SIDE: batch.sides.astype(np.int8),
+        "k0": batch.keys,
+        "v0": batch.values,
+    }
+    schema = input_schema(spec)
+    columns = [pa.array(given[field.name]).view(field.type) for field in schema]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _hashes(keys: I64) -> I64:
+    """SplitMix64's finaliser."""
+    words = (keys.view(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        words = (words ^ (words >> np.uint64(shift))) * np.uint64(factor)
+    return (words ^ (words >> np.uint64(31))).view(np.int64)

@@ -1,0 +1,105 @@
+"""A store of Headrace on its own: batches in, results out, every batch committed to segments on disk.
+
+It does what the state host does for a partition, without Spark, wire and manifests: segments are written in
+one thread while results are read in another, and a third compacts.
+Threads: one caller.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+import pyarrow as pa
+
+from headrace.host.upkeep import Compacted
+from headrace.spec import OperatorSpec
+from headrace.store.budget import MemoryBudget
+from headrace.store.contract import Compaction, FileKind, Sections, Store
+from headrace.store.open import open_store
+from headrace.store.seal import write_segment
+from headrace.store.segment import Segment
+
+APPLY_ROWS = 1 << 16
+
+
+class StoreDriver:
+    """One store over files in `folder`."""
+
+    def __init__(self, spec: OperatorSpec, folder: Path, memory_bytes: int) -> None:
+        self._folder = folder
+        self._numbers = itertools.count()
+        budget = MemoryBudget(memory_bytes)
+        budget.join()
+        self._store: Store = open_store(spec, budget, self._seal, [], None, 0)
+        self._pool = ThreadPoolExecutor(max_workers=2)
+        self._stop = threading.Event()
+        self._compacting: Future[Compacted] | None = None
+        self.written_bytes = 0
+
+    def batch(self, rows: pa.RecordBatch, watermark_us: int | None) -> int:
+        """One epoch; how many result rows it gave."""
+        for start in range(0, rows.num_rows, APPLY_ROWS):
+            self._store.apply(rows.slice(start, APPLY_ROWS))
+        sealing = self._pool.submit(self._store.gather(watermark_us))
+        given = 0
+        for batch in self._store.results(watermark_us):
+            given += batch.num_rows
+        self._settle(sealing.result(), watermark_us)
+        return given
+
+    def close(self) -> None:
+        self._stop.set()
+        self._pool.shutdown(wait=True)
+
+    def _settle(self, sealed: list[Segment], watermark_us: int | None) -> None:
+        before = self._store.segments
+        kept = [*self._compacted(before), *sealed]
+        live = [segment for segment in kept if self._store.is_live(segment, watermark_us)]
+        self._store.settle(live, watermark_us)
+        named = {id(segment) for segment in live}
+        for segment in (*before, *kept):
+            if id(segment) not in named:
+                Path(segment.path).unlink(missing_ok=True)
+        self._compact()
+
+    def _compacted(self, segments: list[Segment]) -> list[Segment]:
+        """The segments with a finished compaction taken in."""
+        if self._compacting is None or not self._compacting.done():
+            return segments
+        compacted, self._compacting = self._compacting.result(), None
+        replaced = compacted.replace_in(segments)
+        if replaced is None:
+            compacted.discard()
+            return segments
+        return replaced
+
+    def _compact(self) -> None:
+        if self._compacting is not None:
+            return
+        compaction = self._store.compaction()
+        if compaction is not None:
+            self._compacting = self._pool.submit(self._write, compaction)
+
+    def _write(self, compaction: Compaction) -> Compacted:
+        path = self._path()
+        if not compaction.write(path, self._stop):
+            return Compacted(compaction.inputs, None)
+        return Compacted(compaction.inputs, self._open(path, compaction.kind))
+
+    def _seal(self, kind: FileKind, sections: Sections) -> Segment:
+        path = self._path()
+        shape = kind.shape
+        self.written_bytes += write_segment(
+            path, shape.width, sections, shape.variable_words, sync=False
+        ).size
+        return self._open(path, kind)
+
+    def _open(self, path: Path, kind: FileKind) -> Segment:
+        shape = kind.shape
+        return Segment.open(path, shape.width, shape.variable_key_words, kind=kind.name)
+
+    def _path(self) -> Path:
+        return self._folder / f"{next(self._numbers)}.segment"
