@@ -22,6 +22,8 @@ PREFIX = "spark.headrace."
 PARTITIONS_MAX = 1024
 
 HostPer = Literal["machine", "executor"]
+CommitMode = Literal["sync", "upload", "async"]
+COMMIT_MODES: tuple[CommitMode, ...] = ("sync", "upload", "async")
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,7 @@ class Options:
     partitions: int
     host_per: HostPer
     store: Said = "auto"
+    commit: CommitMode = "sync"
 
 
 @dataclass(frozen=True)
@@ -129,6 +132,12 @@ def _host_per(text: str) -> str:
     return text
 
 
+def _commit(text: str) -> str:
+    if text not in COMMIT_MODES:
+        raise ValueError("say sync, upload or async")
+    return text
+
+
 def _store(text: str) -> str:
     if text not in NAMES:
         raise ValueError(f"say one of {', '.join(NAMES)}")
@@ -169,6 +178,14 @@ SETTINGS: tuple[Setting, ...] = (
         "how state is laid out; auto follows from the operator",
         _store,
     ),
+    Setting(
+        "commit",
+        "commit",
+        "sync|upload|async",
+        "sync",
+        "a batch waits until its state is on shared storage, sealed here, or logged here (hr.start: async)",
+        _commit,
+    ),
 )
 
 
@@ -189,6 +206,7 @@ def read_options(conf: Mapping[str, str], parallelism: int) -> Options:
         "partitions": min(max(parallelism, 1), PARTITIONS_MAX),
         "host_per": "machine",
         "store": "auto",
+        "commit": "sync",
     }
     for name in sorted(conf):
         if name == PREFIX.rstrip(".") or name.startswith(PREFIX):

@@ -10,6 +10,7 @@ import itertools
 import shutil
 import tempfile
 from collections import defaultdict
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -18,9 +19,11 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from headrace.blob.locations import Locations
 from headrace.errors import Fenced
 from headrace.host.contract import Ticket
 from headrace.host.service import PartitionService
+from headrace.options import COMMIT_MODES, CommitMode
 from headrace.spec import Accumulator, Field, OperatorSpec, Window, input_schema
 
 WIDTH_US = 10_000_000
@@ -120,8 +123,14 @@ def results_of(batches: list[pa.RecordBatch]) -> list[tuple[object, ...]]:
 class PartitionMachine(RuleBasedStateMachine):
     """One partition under a driver that replays, a host that dies, and too little memory."""
 
-    @initialize(windowed=st.booleans(), changes=st.booleans(), tiny=st.booleans())
-    def begin(self, windowed: bool, changes: bool, tiny: bool) -> None:
+    @initialize(
+        windowed=st.booleans(),
+        changes=st.booleans(),
+        tiny=st.booleans(),
+        mode=st.sampled_from(COMMIT_MODES),
+    )
+    def begin(self, windowed: bool, changes: bool, tiny: bool, mode: CommitMode) -> None:
+        self.mode, self.local = mode, Path(tempfile.mkdtemp(prefix="headrace-machine-"))
         self.folder = tempfile.mkdtemp(prefix="headrace-machine-")
         self.spec = spec_of(windowed, "changes" if changes or not windowed else "final")
         self.memory = 1 if tiny else 64 << 20
@@ -130,7 +139,7 @@ class PartitionMachine(RuleBasedStateMachine):
         self.service = self._service()
 
     def _service(self) -> PartitionService:
-        service = PartitionService(self.memory)
+        service = PartitionService(self.memory, Locations(self.local))
         # The smallest share that the budget hands out is a megabyte: far more than these rows need.
         service._budget._share_min = 4096 if self.memory == 1 else 1 << 20
         return service
@@ -139,7 +148,7 @@ class PartitionMachine(RuleBasedStateMachine):
         self.attempt += 1
         base = batch - 1 if batch else None
         name = f"app-{self.application}"
-        return Ticket(name, "query", self.spec, 0, batch, base, self.attempt, self.folder, retain=3)
+        return Ticket(name, "query", self.spec, 0, batch, base, self.attempt, self.folder, 3, self.mode)
 
     def _seen(self, rows: Rows) -> list[int | None]:
         if not self.spec.delays_ms:
@@ -198,6 +207,11 @@ class PartitionMachine(RuleBasedStateMachine):
         self.attempt = 0 if restarted else self.attempt
         self.service = self._service()
 
+    @rule(mode=st.sampled_from(COMMIT_MODES))
+    def change_mode(self, mode: CommitMode) -> None:
+        """A query may be started again with another way to commit."""
+        self.mode = mode
+
     @invariant()
     def keys_are_counted(self) -> None:
         if not hasattr(self, "service") or self.spec.window:
@@ -210,6 +224,7 @@ class PartitionMachine(RuleBasedStateMachine):
         if hasattr(self, "service"):
             self.service.close()
             shutil.rmtree(self.folder)
+            shutil.rmtree(self.local)
 
 
 PartitionMachine.TestCase.settings = settings(

@@ -29,10 +29,11 @@ def test_every_setting_is_read() -> None:
         "spark.headrace.partitions": "8",
         "spark.headrace.host.per": "executor",
         "spark.headrace.store": "memory",
+        "spark.headrace.commit": "upload",
     }
     assert len(conf) == len(SETTINGS)
     assert read_options(conf, 1) == Options(
-        "/data/my state", "/fast", 3, True, 256 << 20, 8, "executor", "memory"
+        "/data/my state", "/fast", 3, True, 256 << 20, 8, "executor", "memory", "upload"
     )
 
 

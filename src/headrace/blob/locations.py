@@ -30,7 +30,7 @@ class Locations:
     """The locations that a host uses. `wrap` goes between storage and patience: tests add trouble there."""
 
     def __init__(self, local: Path, *, wrap: Wrap | None = None, clock: Clock | None = None) -> None:
-        self._local, self._wrap, self._clock = local, wrap, clock or SystemClock()
+        self.local, self._wrap, self._clock = local, wrap, clock or SystemClock()
         self._open: dict[str, PatientBlobs] = {}
         self._lock = threading.Lock()
 
@@ -48,7 +48,7 @@ class Locations:
 
     def _objects(self, location: str) -> Blobs:
         # Two stores may have a bucket of one name.
-        copies = LocalCopies.open(self._local, f"{endpoint_of(os.environ)} {location}")
+        copies = LocalCopies.open(self.local, f"{endpoint_of(os.environ)} {location}")
         copies.drop_unused(self._clock.now_ms())
         return ObjectBlobs.open(location, copies)
 

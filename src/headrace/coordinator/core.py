@@ -55,7 +55,7 @@ class Coordinator:
             return {"seen_ms": operator.frontier(said["query"], said["run"], said["batch"], said["nodes"])}
         if action == "committed":
             operator = self._known(said["query"], said["operator"])
-            operator.committed(said["run"], said["batch"], Summary(**said["summary"]))
+            operator.committed(said["run"], said["batch"], Summary.of(said["summary"]))
             return {}
         if action == "heartbeat":
             return self.heartbeat(

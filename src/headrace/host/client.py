@@ -84,7 +84,7 @@ class Exchange:
             except (pa.ArrowException, OSError) as error:
                 raise understood(error) from None
             if chunk.app_metadata is not None:
-                self.summary = Summary(**json.loads(chunk.app_metadata.to_pybytes()))
+                self.summary = Summary.of(json.loads(chunk.app_metadata.to_pybytes()))
             if chunk.data is not None:
                 yield chunk.data
         if self.summary is None:

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
+from headrace.options import CommitMode
 from headrace.spec import OperatorSpec
 
 
@@ -33,6 +34,7 @@ class Ticket:
     attempt: int  # Spark's task attempt id: a larger one fences a smaller one
     location: str  # absolute directory that holds the state of all queries
     retain: int  # how many versions to keep
+    commit: CommitMode = "sync"  # what the commit waits for
 
     def to_json(self) -> str:
         return json.dumps({**asdict(self), "operator": self.operator.to_json()})
@@ -41,6 +43,16 @@ class Ticket:
     def from_json(cls, text: str) -> Ticket:
         said: dict[str, Any] = json.loads(text)
         return cls(**{**said, "operator": OperatorSpec.from_json(said["operator"])})
+
+
+@dataclass(frozen=True)
+class Hidden:
+    """What was done for a version after its task had returned."""
+
+    version: int
+    seal_ms: float
+    upload_ms: float
+    publish_ms: float
 
 
 @dataclass(frozen=True)
@@ -61,9 +73,20 @@ class Summary:
     seal_ms: float
     publish_ms: float
     watermark_ms: int | None
+    commit: CommitMode = "sync"
+    log_ms: float = 0.0
+    wait_previous_ms: float = 0.0  # for ack 2 of the version before
+    upload_ms: float = 0.0
+    critical_ms: float = 0.0  # from the last result to the acknowledgement: what the batch waited for
+    hidden: Hidden | None = None  # of the version before, which was not over when that one was told
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
+
+    @classmethod
+    def of(cls, said: dict[str, Any]) -> Summary:
+        hidden = said.get("hidden")
+        return cls(**{**said, "hidden": None if hidden is None else Hidden(**hidden)})
 
 
 class Transaction(Protocol):

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headrace.blob.base import Blobs
+from headrace.checkpoint.log import LocalLog
 from headrace.checkpoint.publish import ManifestPublisher
 from headrace.errors import StateMissing
 from headrace.format.manifest import Manifest, SegmentEntry
@@ -29,8 +30,11 @@ class PartitionHome:
     prefix: str
     publisher: ManifestPublisher
     sequence: itertools.count[int]
+    log: LocalLog | None = None  # where files are before they are on storage
 
     def path_of(self, name: str) -> Path:
+        if self.log is not None and (local := self.log.file(name)).exists():
+            return local
         path = self.blobs.local_path(f"{self.prefix}/{name}")
         if path is None:
             raise StateMissing(
@@ -56,6 +60,8 @@ class PartitionHome:
 
     def stage(self) -> Path:
         """Where a compaction may write before a commit gives its file a name."""
+        if self.log is not None and self.log.is_open:
+            return self.log.staging()
         return self.blobs.staging(f"{self.prefix}/segments/compaction")
 
     def adopt(self, segment: Segment, ticket: Ticket, run: int) -> None:

@@ -2,9 +2,11 @@
 
 Invariants: at most one transaction is current; a newer attempt takes the partition by making the older one
 stale, and gets a store of its own, so the two never share memory. `store` is at `manifest`'s version and
-clean whenever no transaction is current; anything else is dropped and read again from storage.
+clean whenever no transaction is current and no epoch waits for its seal; anything else is dropped and read
+again. A version is read from where it is: the pipeline's local files, shared storage, or the local log of a
+host that died; of several the newest run's newest attempt counts.
 A partition counts in the memory budget from its first `begin` until `rest`.
-Threads: `begin` and `publish` from any thread, under the partition's mutex; sealing runs outside it.
+Threads: `begin` and the commits from any thread, under the partition's mutex; sealing runs outside it.
 """
 
 from __future__ import annotations
@@ -12,20 +14,23 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Sequence
-from concurrent.futures import Executor
 from dataclasses import dataclass
 
+from headrace.checkpoint.log import LocalLog
 from headrace.checkpoint.operator_record import ensure_operator
+from headrace.checkpoint.pipeline import CommitPipeline, Crew, Epoch, Moment
 from headrace.checkpoint.restore import newest_manifest, restore
 from headrace.errors import Fenced
 from headrace.format.manifest import Manifest
-from headrace.format.names import manifests_of
+from headrace.format.names import Attempt, manifests_of, parse_manifest
+from headrace.host.commit import EpochCommit
 from headrace.host.contract import Ticket
 from headrace.host.home import PartitionHome
+from headrace.host.local import LocalSealer
 from headrace.host.transaction import PartitionTransaction
 from headrace.host.upkeep import Compacted, Upkeep
 from headrace.store.budget import MemoryBudget
-from headrace.store.contract import Store
+from headrace.store.contract import Seal, Store
 from headrace.store.open import kinds_of, open_store
 from headrace.store.segment import Segment
 
@@ -42,10 +47,16 @@ class Partition:
     """Versions of one partition, one writer at a time."""
 
     def __init__(
-        self, home: PartitionHome, budget: MemoryBudget, upkeep: Upkeep, sealers: Executor
+        self,
+        home: PartitionHome,
+        budget: MemoryBudget,
+        upkeep: Upkeep,
+        crew: Crew,
+        pipeline: CommitPipeline,
     ) -> None:
         self.home = home
-        self.sealers = sealers  # write segments while results are read
+        self.crew = crew
+        self.pipeline = pipeline
         self.mutex = threading.Lock()
         self.manifest: Manifest | None = None
         self.commits_since_collection = 0
@@ -58,24 +69,56 @@ class Partition:
         self._joined = False
         self._used_s = time.monotonic()
 
+    @property
+    def log(self) -> LocalLog:
+        assert self.home.log is not None, "the host has a local directory"
+        return self.home.log
+
     def begin(self, ticket: Ticket, run: int) -> PartitionTransaction:
         """A transaction for the ticket's attempt; the one before it, if any, becomes stale."""
         claim = Claim(run, ticket.attempt)
-        with self.mutex:
-            if claim < self._claim:
-                raise Fenced(
-                    f"attempt {ticket.attempt} of batch {ticket.batch}, partition {ticket.partition} came "
-                    f"after attempt {self._claim.attempt}, which owns the partition",
-                    hint="nothing to do: the newer attempt goes on",
-                )
-            if self._current is not None:
-                self._current.stale = True
-                self._forget()
-            self._join()
-            store = self._store_at(ticket, run)
-            self._claim = claim
-            self._current = PartitionTransaction(self, ticket, store, self.manifest, run)
-            return self._current
+        while True:
+            self.pipeline.await_sealed(ticket.base)
+            with self.mutex:
+                if claim < self._claim:
+                    raise Fenced(
+                        f"attempt {ticket.attempt} of batch {ticket.batch}, partition {ticket.partition} "
+                        f"came after attempt {self._claim.attempt}, which owns the partition",
+                        hint="nothing to do: the newer attempt goes on",
+                    )
+                if not self._is_unsealed(ticket.base):
+                    return self._begin(ticket, run, claim)
+
+    def _begin(self, ticket: Ticket, run: int, claim: Claim) -> PartitionTransaction:
+        if self._current is not None:
+            self._current.stale = True
+            self._forget()
+        epoch = self.pipeline.epoch
+        if epoch is not None and epoch.work.version != ticket.base:
+            self.pipeline.drop()  # its batch runs again; until that is logged too, its entry stays
+            self._forget()
+        if ticket.commit != "sync":
+            self.log.open()
+        self._join()
+        store = self._store_at(ticket, run)
+        self._claim = claim
+        self._current = PartitionTransaction(self, ticket, store, self.manifest, run)
+        return self._current
+
+    def _is_unsealed(self, version: int | None) -> bool:
+        """Whether the version was logged here a moment ago, and its store is not clean yet."""
+        epoch = self.pipeline.epoch
+        return epoch is not None and epoch.work.version == version and not epoch.sealed.done()
+
+    def logged(self, transaction: PartitionTransaction, work: EpochCommit) -> Epoch:
+        """The transaction has its first acknowledgement. Caller holds the mutex."""
+        self._current, self._used_s = None, time.monotonic()
+        return self.pipeline.start(work)
+
+    def sealed(self, manifest: Manifest, ticket: Ticket) -> None:
+        """The store has settled at a version that is logged. Caller holds the mutex."""
+        self.manifest = manifest
+        self.upkeep(ticket)
 
     def end(self, transaction: PartitionTransaction, committed: Manifest | None) -> None:
         """The transaction is over; an uncommitted one takes its store with it. Caller holds the mutex."""
@@ -94,12 +137,17 @@ class Partition:
         if not self.mutex.acquire(blocking=False):
             return  # somebody is at it right now
         try:
-            if self._joined and self._current is None and time.monotonic() - self._used_s >= idle_s:
+            idle = self._current is None and self._is_settled()
+            if self._joined and idle and time.monotonic() - self._used_s >= idle_s:
                 self._forget()
                 self._joined = False
                 self._budget.leave()
         finally:
             self.mutex.release()
+
+    def _is_settled(self) -> bool:
+        epoch = self.pipeline.epoch
+        return epoch is None or epoch.sealed.done()
 
     def _join(self) -> None:
         self._used_s = time.monotonic()
@@ -118,8 +166,10 @@ class Partition:
         if replaced is None:
             compacted.discard()
             return list(segments)
-        if compacted.output is not None:
+        if compacted.output is not None and ticket.commit == "sync":
             self.home.adopt(compacted.output, ticket, run)
+        elif compacted.output is not None:
+            LocalSealer(self.home, self.log, ticket, run).adopt(compacted.output)
         return replaced
 
     def offer(self, compacted: Compacted) -> None:
@@ -140,18 +190,31 @@ class Partition:
 
     def _store_at(self, ticket: Ticket, run: int) -> Store:
         """The store at the ticket's base version: the one in memory if it is there, else from storage."""
-        held = self._held_at(ticket)
+        truth = self._shared(ticket.base)
+        held = self._held_at(ticket, truth)
         if held is not None:
-            held.seal = self.home.sealer(ticket, run)
+            held.seal = self._sealer(ticket, run)
             return held
         self._forget()
-        self.manifest = restore(self.home.blobs, self.home.prefix, ticket.base)
+        self.manifest = self._manifest_at(ticket.base, truth)
         ensure_operator(self.home.blobs, ticket.query, ticket.operator, create=ticket.base is None)
         self._store = self._load(ticket, run)
         self._compacted = self._upkeep.relieve(self, self._store)
         return self._store
 
-    def _held_at(self, ticket: Ticket) -> Store | None:
+    def _sealer(self, ticket: Ticket, run: int) -> Seal:
+        if ticket.commit == "sync":
+            return self.home.sealer(ticket, run)
+        return LocalSealer(self.home, self.log, ticket, run)
+
+    def _shared(self, base: int | None) -> Attempt | None:
+        """Who wrote the version on shared storage; None when it is not there."""
+        if base is None:
+            return None
+        newest = newest_manifest(self.home.blobs.list(manifests_of(self.home.prefix, base)))
+        return None if newest is None else parse_manifest(newest)
+
+    def _held_at(self, ticket: Ticket, shared: Attempt | None) -> Store | None:
         """The store in memory, when it is the base's truth and reads rows as the ticket's operator does.
 
         The number alone does not say it: while another host had the partition, a newer run or attempt may
@@ -162,16 +225,40 @@ class Partition:
             return None
         if store.spec != ticket.operator:
             return None
-        prefix = self.home.prefix
-        truth = newest_manifest(self.home.blobs.list(manifests_of(prefix, manifest.version)))
-        return store if truth in (None, f"{prefix}/{manifest.name}") else None
+        return store if shared is None or shared <= manifest.written_by else None
+
+    def _manifest_at(self, base: int | None, shared: Attempt | None) -> Manifest | None:
+        """The version's manifest: of the epoch under way, of a log left behind, or as published."""
+        epoch = self.pipeline.epoch
+        if epoch is not None:
+            assert isinstance(epoch.work, EpochCommit)
+            if shared is None or shared <= epoch.work.attempt:
+                return epoch.work.manifest
+            self.pipeline.drop()
+        logged = [] if base is None else [entry for entry in self.log.entries() if entry.version == base]
+        if logged and (shared is None or shared < logged[-1]):
+            return self._recovered(logged[-1])
+        manifest = restore(self.home.blobs, self.home.prefix, base)
+        for entry in logged:
+            self.log.remove(entry)
+        return manifest
+
+    def _recovered(self, logged: Attempt) -> Manifest:
+        """Go on with an epoch that another host logged here, or this one before it gave up."""
+        self.crew.probe(Moment.RECOVERING)
+        self.log.open()
+        work = EpochCommit.from_log(self.home, self.log, self.log.read(logged), self.mutex)
+        work.seal(lambda: True, again=True)
+        self.crew.probe(Moment.RECOVERED)
+        self.pipeline.start(work, sealed=True)
+        return work.manifest
 
     def _load(self, ticket: Ticket, run: int) -> Store:
         manifest, kinds = self.manifest, kinds_of(ticket.operator)
         return open_store(
             spec=ticket.operator,
             budget=self._budget,
-            seal=self.home.sealer(ticket, run),
+            seal=self._sealer(ticket, run),
             segments=[] if manifest is None else self.home.open_segments(manifest, kinds),
             watermark_us=None if manifest is None else manifest.closed_through_us,
             known_keys=0 if manifest is None else manifest.keys,
@@ -183,8 +270,9 @@ class Partition:
         self._store, self.manifest, self._compacted = None, None, None
 
     def status(self) -> dict[str, object]:
-        store, manifest = self._store, self.manifest
+        store, manifest, epoch = self._store, self.manifest, self.pipeline.epoch
         return {
+            "committing": None if epoch is None or epoch.published.done() else epoch.step.name.lower(),
             "version": None if manifest is None else manifest.version,
             "keys": 0 if store is None else store.keys_after(store.watermark_us),
             "memory_bytes": 0 if store is None else store.memory_bytes,

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import itertools
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from headrace.blob.base import Blobs
 from headrace.blob.locations import Locations
+from headrace.checkpoint.log import LocalLog
+from headrace.checkpoint.pipeline import CommitPipeline, Crew
 from headrace.checkpoint.publish import ManifestPublisher
 from headrace.checkpoint.runs import claim_run
 from headrace.clock import SystemClock
@@ -25,22 +26,30 @@ from headrace.host.upkeep import Upkeep
 from headrace.options import default_local
 from headrace.store.budget import MemoryBudget
 
-SEALERS = 4  # segments written at a time
+WATCH_S = 1.0  # between two looks at commits that may stand still
 IDLE_S = 60.0  # a partition that nobody used for this long makes room for a new one
 
 
 class PartitionService:
     """The `StateService` of a real host."""
 
-    def __init__(self, memory_bytes: int, locations: Locations | None = None) -> None:
+    def __init__(
+        self,
+        memory_bytes: int,
+        locations: Locations | None = None,
+        crew: Crew | None = None,
+        upkeep: Upkeep | None = None,
+    ) -> None:
         self._locations = locations or Locations(Path(default_local()))
         self._budget = MemoryBudget(memory_bytes)
-        self._upkeep = Upkeep()
-        self._sealers = ThreadPoolExecutor(SEALERS, thread_name_prefix="seal")
+        self._upkeep = upkeep or Upkeep()
+        self._crew = crew or Crew()
         self._partitions: dict[tuple[str, str, str, int], Partition] = {}
         self._runs: dict[tuple[str, str, str], int] = {}
         self._mutex = threading.Lock()
         self._claiming = threading.Lock()
+        self._closing = threading.Event()
+        self._watch: threading.Thread | None = None
 
     def begin(self, ticket: Ticket) -> Transaction:
         blobs = self._locations.open(ticket.location, create=ticket.base is None)
@@ -62,9 +71,25 @@ class PartitionService:
             self._rest(IDLE_S)
             prefix = partition_prefix(ticket.query, ticket.operator.name, ticket.partition)
             publisher = ManifestPublisher(blobs, prefix, SystemClock())
-            home = PartitionHome(blobs, prefix, publisher, itertools.count())
-            self._partitions[key] = Partition(home, self._budget, self._upkeep, self._sealers)
+            log = LocalLog.of(self._locations.local, ticket.location, prefix)
+            home = PartitionHome(blobs, prefix, publisher, itertools.count(), log)
+            pipeline = CommitPipeline(self._crew, prefix, lambda: bool(self._locations.waits_ms()))
+            self._partitions[key] = Partition(home, self._budget, self._upkeep, self._crew, pipeline)
+            self._watch_commits()
         return self._partitions[key]
+
+    def _watch_commits(self) -> None:
+        """The heartbeat of commits: one thread for all partitions."""
+        if self._watch is None:
+            self._watch = threading.Thread(target=self._look, name="commit-watch", daemon=True)
+            self._watch.start()
+
+    def _look(self) -> None:
+        while not self._closing.wait(WATCH_S):
+            with self._mutex:
+                partitions = list(self._partitions.values())
+            for partition in partitions:
+                partition.pipeline.look()
 
     def _rest(self, idle_s: float) -> None:
         """Queries end without a word: what they left in memory must not make the others' share small."""
@@ -85,7 +110,8 @@ class PartitionService:
 
     def close(self) -> None:
         self._upkeep.close()
-        self._sealers.shutdown(wait=True)
+        self._crew.close()
+        self._closing.set()
         with self._mutex:
             self._rest(0.0)  # compactions that no commit took in are removed
 

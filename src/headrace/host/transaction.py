@@ -1,24 +1,33 @@
 """One attempt at one batch of one partition: rows in, results out, a new version at the end.
 
-Invariants: the next batch sees nothing before `commit` returns; a stale transaction cannot publish.
+A synchronous commit publishes here. The others leave a log entry and hand the epoch to the pipeline.
+Invariants: the next batch sees nothing before `commit` returns; a stale transaction can neither publish nor
+log; nothing is logged or published before shared storage has the version before.
 Threads: its own calls come one after another; `stale` is set by another thread under the partition's mutex.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, wait
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from headrace.checkpoint.log import Draft
+from headrace.checkpoint.pipeline import Epoch, Moment
 from headrace.coordinator.frontier import advance, watermark_ms
 from headrace.errors import Fenced
 from headrace.format.manifest import Manifest
-from headrace.host.contract import Summary, Ticket
-from headrace.store.contract import Store
+from headrace.host.commit import EpochCommit
+from headrace.host.contract import Hidden, Summary, Ticket
+from headrace.host.home import entry_of
+from headrace.host.local import LocalSealer
+from headrace.store.contract import Gathered, Store, Write
 from headrace.store.segment import Segment
 
 if TYPE_CHECKING:
@@ -26,6 +35,15 @@ if TYPE_CHECKING:
 
 APPLY_ROWS = 1 << 16  # rows are folded in blocks of this many or up to twice that: few, long kernel calls
 APPLY_BYTES = 8 << 20
+
+
+@dataclass(frozen=True)
+class Drafted:
+    """An epoch whose rows are in the log, where it has no name yet."""
+
+    draft: Draft
+    written: list[Segment]  # sealed before it was logged
+    seal: Write | None  # seals the rest, and returns `written` first
 
 
 class PartitionTransaction:
@@ -45,10 +63,12 @@ class PartitionTransaction:
         self._waiting: list[pa.RecordBatch] = []
         self._rows_in = self._rows_out = 0
         self._sealing: Future[list[Segment]] | None = None
+        self._drafting: Future[Drafted] | None = None
+        self._previous: Epoch | None = None
         self._late_before = store.late_rows
         self._frontiers: list[int | None] = []
         self._watermark_ms: int | None = None
-        self._spent = {"apply": 0.0, "finish": 0.0, "seal": 0.0, "publish": 0.0}
+        self._spent = dict.fromkeys(("apply", "finish", "log", "seal", "wait", "publish", "critical"), 0.0)
 
     def apply(self, rows: pa.RecordBatch) -> None:
         self._check()
@@ -61,7 +81,7 @@ class PartitionTransaction:
         self._check()
         self._fold()
         self._advance(seen_ms)
-        self._seal()
+        self._gather()
         results = self._store.results(self._closed_through_us)
         while True:
             begun = time.perf_counter()
@@ -74,24 +94,19 @@ class PartitionTransaction:
 
     def commit(self) -> Summary:
         self._check()
-        assert self._sealing is not None, "finish comes before commit"
-        sealed = self._sealing.result()
         begun = time.perf_counter()
-        with self._partition.mutex:
-            self._check()
-            settled = self._partition.settled_segments(self._store.segments, self._ticket, self._run)
-            segments = self._live([*settled, *sealed])
-            manifest = self._manifest(segments)
-            self._partition.home.publisher.publish(manifest, self._base)
-            self._store.settle(segments, self._closed_through_us)
-            self._partition.end(self, manifest)
-        self._spent["publish"] = time.perf_counter() - begun
-        self._partition.upkeep(self._ticket)
-        return self._summary(manifest, sealed)
+        self._previous = self._partition.pipeline.await_published(self._ticket.base)
+        self._spent["wait"] = time.perf_counter() - begun
+        manifest, written = self._publish() if self._drafting is None else self._log(self._drafting)
+        self._spent["critical"] = time.perf_counter() - begun
+        return self._summary(manifest, written)
 
     def abort(self) -> None:
-        if self._sealing is not None:
-            wait([self._sealing])
+        with suppress(Exception):  # it is told by `commit`; here it only must be over
+            if self._sealing is not None:
+                self._partition.crew.wait(self._sealing)
+            if self._drafting is not None:
+                self._partition.crew.wait(self._drafting).draft.discard()
         with self._partition.mutex:
             self._partition.end(self, None)
 
@@ -113,19 +128,108 @@ class PartitionTransaction:
             self._store.apply(part)
         self._spent["apply"] += time.perf_counter() - begun
 
-    def _seal(self) -> None:
+    def _gather(self) -> None:
         """Begin to write what the batch changed; it goes on while the results are read."""
         begun = time.perf_counter()
         write = self._store.gather(self._closed_through_us)
         self._spent["finish"] += time.perf_counter() - begun
+        sealers = self._partition.crew.sealers
+        if self._ticket.commit == "sync":
+            self._sealing = sealers.submit(self._seal, write)
+        else:
+            self._drafting = sealers.submit(self._draft, write)
 
-        def seal() -> list[Segment]:
-            begun = time.perf_counter()
-            sealed = write()
-            self._spent["seal"] = time.perf_counter() - begun
-            return sealed
+    # ── synchronous ──────────────────────────────────────────────────────────────────────────
 
-        self._sealing = self._partition.sealers.submit(seal)
+    def _seal(self, write: Write) -> list[Segment]:
+        probe, begun = self._partition.crew.probe, time.perf_counter()
+        probe(Moment.SEALING)
+        sealed = write()
+        self._spent["seal"] = time.perf_counter() - begun
+        probe(Moment.SEALED)
+        return sealed
+
+    def _publish(self) -> tuple[Manifest, list[Segment]]:
+        assert self._sealing is not None, "finish comes before commit"
+        sealed: list[Segment] = self._partition.crew.wait(self._sealing)
+        probe, begun = self._partition.crew.probe, time.perf_counter()
+        with self._partition.mutex:
+            self._check()
+            settled = self._partition.settled_segments(self._store.segments, self._ticket, self._run)
+            segments = self._live([*settled, *sealed])
+            manifest = self._manifest(segments)
+            probe(Moment.PUBLISHING)
+            self._partition.home.publisher.publish(manifest, self._base)
+            probe(Moment.PUBLISHED)
+            self._store.settle(segments, self._closed_through_us)
+            self._partition.end(self, manifest)
+        self._spent["publish"] = time.perf_counter() - begun
+        self._partition.upkeep(self._ticket)
+        return manifest, sealed
+
+    # ── behind the next batch ────────────────────────────────────────────────────────────────
+
+    def _draft(self, write: Write) -> Drafted:
+        begun = time.perf_counter()
+        self._partition.crew.probe(Moment.LOGGING)
+        if isinstance(write, Gathered):
+            sealer = write.seal
+            assert isinstance(sealer, LocalSealer), "this epoch's files are local"
+            drafted = Drafted(
+                self._partition.log.draft(sealer.plan(write.sections)), [*write.spilled], write
+            )
+        else:
+            written = write()
+            drafted = Drafted(self._partition.log.draft([]), written, None)
+        self._spent["log"] = time.perf_counter() - begun
+        return drafted
+
+    def _log(self, drafting: Future[Drafted]) -> tuple[Manifest, list[Segment]]:
+        partition = self._partition
+        drafted: Drafted = partition.crew.wait(drafting)
+        with partition.mutex:
+            self._check()
+            settled = partition.settled_segments(self._store.segments, self._ticket, self._run)
+            known = self._live([*settled, *drafted.written])
+            manifest, before = self._manifest(known), {id(segment) for segment in self._store.segments}
+            local = [entry_of(segment).name for segment in known if id(segment) not in before]
+            parent = None if self._base is None else self._base.name
+            drafted.draft.finish(manifest, parent, self._ticket.operator.to_json(), local)
+            partition.crew.probe(Moment.LOGGED)
+            work = EpochCommit(
+                partition.home,
+                partition.log,
+                manifest,
+                self._base,
+                frozenset(local),
+                partition.mutex,
+                self._settling(drafted, known, manifest),
+            )
+            partition.logged(self, work)
+        if self._ticket.commit == "upload":
+            partition.pipeline.await_sealed(manifest.version)
+        return manifest, drafted.written
+
+    def _settling(
+        self, drafted: Drafted, known: list[Segment], manifest: Manifest
+    ) -> Callable[[Callable[[], bool]], Manifest | None]:
+        """Seals from memory, and settles the store on the local files."""
+        bound = self._closed_through_us
+
+        def settle(is_current: Callable[[], bool]) -> Manifest | None:
+            fresh = [] if drafted.seal is None else drafted.seal()[len(drafted.written) :]
+            with self._partition.mutex:
+                if not is_current():
+                    return None
+                entries = (*manifest.segments, *(entry_of(segment) for segment in fresh))
+                sealed = replace(manifest, segments=entries)
+                self._store.settle([*known, *fresh], bound)
+                self._partition.sealed(sealed, self._ticket)
+                return sealed
+
+        return settle
+
+    # ── what the epoch is ────────────────────────────────────────────────────────────────────
 
     def _advance(self, seen_ms: Sequence[int | None]) -> None:
         delays = self._ticket.operator.delays_ms
@@ -176,7 +280,19 @@ class PartitionTransaction:
             seal_ms=ms["seal"],
             publish_ms=ms["publish"],
             watermark_ms=self._watermark_ms,
+            commit=self._ticket.commit,
+            log_ms=ms["log"],
+            wait_previous_ms=ms["wait"],
+            critical_ms=ms["critical"],
+            hidden=_hidden(self._previous),
         )
+
+
+def _hidden(epoch: Epoch | None) -> Hidden | None:
+    if epoch is None:
+        return None
+    ms = {name: round(spent, 3) for name, spent in epoch.spent_ms.items()}
+    return Hidden(epoch.work.version, ms.get("seal", 0.0), ms.get("upload", 0.0), ms.get("publish", 0.0))
 
 
 def _parts(block: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

@@ -1,0 +1,324 @@
+"""The commit pipeline: what becomes of an epoch between its two acknowledgements.
+
+    logged ──▶ sealed ──▶ uploaded ──▶ published
+    ack 1                              ack 2
+
+Invariants: at most one epoch of a partition is under way. Every step may be done again, by this process or
+the next, because names and write id are fixed in the log. A step that fails or stands still is done again
+from the log; after a limit the epoch *fails*, and whoever waits for it is told why, once.
+Threads: `start`, `drop` and the waits from the partition's callers; steps run in the crew's threads; `look`
+from the host's watch. One lock guards the epoch's turn and step.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from enum import Enum, IntEnum, StrEnum
+from typing import Any, Protocol
+
+from headrace.clock import Clock, SystemClock
+from headrace.errors import Fenced, HeadraceError, RestoreState, TryAgain
+
+log = logging.getLogger("headrace.commit")
+
+SEALERS = 4  # segments written at a time
+UPLOADS = 4  # epochs copied to shared storage at a time, over all partitions of a host
+
+
+class Step(IntEnum):
+    """How far an epoch is."""
+
+    LOGGED = 0
+    SEALED = 1
+    UPLOADED = 2
+    PUBLISHED = 3
+
+
+class Moment(StrEnum):
+    """Every moment at which a process may die in a way that matters; tests kill at each of them."""
+
+    LOGGING = "logging"
+    LOGGED = "logged"
+    SEALING = "sealing"
+    SEALED = "sealed"
+    UPLOADING = "uploading"
+    UPLOADED = "uploaded"
+    PUBLISHING = "publishing"
+    PUBLISHED = "published"
+    RETIRED = "retired"
+    RECOVERING = "recovering"
+    RECOVERED = "recovered"
+
+
+Probe = Callable[[Moment], None]
+
+
+def unobserved(moment: Moment) -> None:
+    """Nobody looks."""
+
+
+class Verdict(Enum):
+    WAIT = "wait"
+    REDO = "redo"
+    FAIL = "fail"
+
+
+@dataclass(frozen=True)
+class Limits:
+    """When a step is done again, and when that is given up."""
+
+    redos: int = 3
+    first_ms: float = 100.0
+    stalled_ms: float = 60_000.0
+
+    def delay_ms(self, redos: int) -> float:
+        return self.first_ms * 4.0**redos
+
+    def after_error(self, error: Exception, redos: int) -> Verdict:
+        """State that is not what it must be, or that a newer attempt owns, does not get better."""
+        final = isinstance(error, Fenced | RestoreState)
+        return Verdict.FAIL if final or redos >= self.redos else Verdict.REDO
+
+    def after_silence(self, silent_ms: float, redos: int, *, excused: bool) -> Verdict:
+        """A step that waits for storage which is known to be away is excused."""
+        if excused or silent_ms < self.stalled_ms:
+            return Verdict.WAIT
+        return Verdict.FAIL if redos >= self.redos else Verdict.REDO
+
+
+class Work(Protocol):
+    """The steps of one epoch."""
+
+    version: int
+
+    def seal(self, is_current: Callable[[], bool], *, again: bool) -> None:
+        """Segments on the local disk; `again`: from the log, not from memory."""
+
+    def upload(self, heard: Callable[[], None]) -> None:
+        """Copy to shared storage what it lacks, calling `heard` after each file."""
+
+    def publish(self) -> None:
+        """Put the manifest."""
+
+    def retire(self) -> None:
+        """Remove the log entry."""
+
+
+def wait_for(future: Future[Any]) -> Any:
+    return future.result()
+
+
+def in_new_thread(job: Callable[[], None]) -> None:
+    threading.Thread(target=job, name="commit-again", daemon=True).start()
+
+
+@dataclass(frozen=True)
+class Crew:
+    """Who does a host's background work; simulations put in a crew that works step by step."""
+
+    sealers: Executor = field(
+        default_factory=lambda: ThreadPoolExecutor(SEALERS, thread_name_prefix="seal")
+    )
+    uploads: Executor = field(
+        default_factory=lambda: ThreadPoolExecutor(UPLOADS, thread_name_prefix="upload")
+    )
+    wait: Callable[[Future[Any]], Any] = wait_for
+    rescue: Callable[[Callable[[], None]], None] = in_new_thread  # the usual threads may be the ones stuck
+    clock: Clock = field(default_factory=SystemClock)
+    limits: Limits = field(default_factory=Limits)
+    probe: Probe = unobserved
+
+    def close(self) -> None:
+        """What is under way is finished first."""
+        self.sealers.shutdown(wait=True)
+        self.uploads.shutdown(wait=True)
+
+
+@dataclass
+class Epoch:
+    """One epoch under way."""
+
+    work: Work
+    step: Step = Step.LOGGED
+    turn: int = 0  # counts redos after a stall: an earlier turn's thread has no say any more
+    redos: int = 0
+    heard_ms: float = 0.0
+    sealed: Future[None] = field(default_factory=Future)
+    published: Future[None] = field(default_factory=Future)
+    spent_ms: dict[str, float] = field(default_factory=dict)
+
+    def end(self, error: HeadraceError) -> None:
+        """Tell whoever waits that no more will come."""
+        for future in (self.sealed, self.published):
+            if not future.done():
+                future.set_exception(error)
+
+
+class CommitPipeline:
+    """The epochs of one partition after their first acknowledgement."""
+
+    def __init__(self, crew: Crew, name: str, is_storage_away: Callable[[], bool] = lambda: False) -> None:
+        self._crew, self._name, self._is_storage_away = crew, name, is_storage_away
+        self._lock = threading.Lock()
+        self._epoch: Epoch | None = None
+
+    @property
+    def epoch(self) -> Epoch | None:
+        """The epoch under way, or the last one."""
+        return self._epoch
+
+    def start(self, work: Work, *, sealed: bool = False) -> Epoch:
+        """Go on with an epoch that is logged, and perhaps sealed."""
+        epoch = Epoch(
+            work, Step.SEALED if sealed else Step.LOGGED, heard_ms=self._crew.clock.monotonic_ms()
+        )
+        with self._lock:
+            self._epoch = epoch
+        if sealed:
+            epoch.sealed.set_result(None)
+            self._crew.uploads.submit(self._work, epoch, 0)
+        else:
+            self._crew.sealers.submit(self._work, epoch, 0)
+        return epoch
+
+    def drop(self) -> None:
+        """Nobody wants the epoch under way any more; what it has written does no harm."""
+        with self._lock:
+            epoch, self._epoch = self._epoch, None
+            if epoch is not None:
+                epoch.turn += 1
+                epoch.end(Fenced(f"version {epoch.work.version} of {self._name} was overtaken"))
+
+    def await_sealed(self, version: int | None) -> None:
+        """Return when the epoch `version`, if it is under way here, can be read; raises why it failed."""
+        self._await(version, lambda epoch: epoch.sealed)
+
+    def await_published(self, version: int | None) -> Epoch | None:
+        """Return when shared storage has the epoch `version`; raises why it failed."""
+        return self._await(version, lambda epoch: epoch.published)
+
+    def _await(self, version: int | None, of: Callable[[Epoch], Future[None]]) -> Epoch | None:
+        epoch = self._epoch
+        if epoch is None or epoch.work.version != version:
+            return None
+        try:
+            self._crew.wait(of(epoch))
+        except HeadraceError:
+            self.drop()  # told once: the next attempt begins again from the log
+            raise
+        return epoch
+
+    # ── the steps ────────────────────────────────────────────────────────────────────────────
+
+    def _work(self, epoch: Epoch, turn: int) -> None:
+        """Take the epoch as far as this thread is to take it."""
+        while epoch.turn == turn and epoch.step < Step.PUBLISHED:
+            sealing = epoch.step < Step.SEALED
+            try:
+                self._take_step(epoch, turn)
+            except Exception as error:
+                if not self._again(epoch, turn, error):
+                    return
+                continue
+            if sealing and epoch.turn == turn:
+                self._crew.uploads.submit(self._work, epoch, turn)
+                return
+
+    def _take_step(self, epoch: Epoch, turn: int) -> None:
+        work, probe, begun = epoch.work, self._crew.probe, time.perf_counter()
+        if epoch.step is Step.LOGGED:
+            probe(Moment.SEALING)
+            work.seal(lambda: epoch.turn == turn, again=epoch.redos > 0)
+            self._reached(epoch, turn, Step.SEALED, "seal", begun)
+            probe(Moment.SEALED)
+        elif epoch.step is Step.SEALED:
+            work.upload(lambda: self._heard(epoch, turn))
+            self._reached(epoch, turn, Step.UPLOADED, "upload", begun)
+            probe(Moment.UPLOADED)
+        else:
+            probe(Moment.PUBLISHING)
+            work.publish()
+            probe(Moment.PUBLISHED)
+            work.retire()
+            self._reached(epoch, turn, Step.PUBLISHED, "publish", begun)
+            probe(Moment.RETIRED)
+
+    def _reached(self, epoch: Epoch, turn: int, step: Step, name: str, begun_s: float) -> None:
+        with self._lock:
+            if epoch.turn != turn:
+                return
+            epoch.step, epoch.heard_ms = step, self._crew.clock.monotonic_ms()
+            epoch.spent_ms[name] = epoch.spent_ms.get(name, 0.0) + (time.perf_counter() - begun_s) * 1000
+            if step is Step.SEALED:
+                epoch.sealed.set_result(None)
+            if step is Step.PUBLISHED:
+                epoch.published.set_result(None)
+        if step is Step.PUBLISHED:
+            spent = ", ".join(f"{name} {ms:.1f}" for name, ms in epoch.spent_ms.items())
+            log.info("%s version %d: hidden ms: %s", self._name, epoch.work.version, spent)
+
+    def _heard(self, epoch: Epoch, turn: int) -> None:
+        if epoch.turn == turn:
+            epoch.heard_ms = self._crew.clock.monotonic_ms()
+        self._crew.probe(Moment.UPLOADING)
+
+    # ── trouble ──────────────────────────────────────────────────────────────────────────────
+
+    def _again(self, epoch: Epoch, turn: int, error: Exception) -> bool:
+        """Whether this thread is to try the step again; waits before it says yes."""
+        limits = self._crew.limits
+        with self._lock:
+            if epoch.turn != turn:
+                return False
+            redos, epoch.redos = epoch.redos, epoch.redos + 1
+        if limits.after_error(error, redos) is Verdict.FAIL:
+            self._fail(epoch, turn, error)
+            return False
+        log.warning("%s version %d: %s; it is done again", self._name, epoch.work.version, error)
+        self._crew.clock.sleep_ms(limits.delay_ms(redos))
+        with self._lock:
+            epoch.heard_ms = self._crew.clock.monotonic_ms()
+        return True
+
+    def look(self) -> None:
+        """The heartbeat: find a step that stands still, and do it again in another thread."""
+        epoch = self._epoch
+        if epoch is None or epoch.published.done():
+            return
+        silent_ms = self._crew.clock.monotonic_ms() - epoch.heard_ms
+        verdict = self._crew.limits.after_silence(silent_ms, epoch.redos, excused=self._is_storage_away())
+        if verdict is Verdict.WAIT:
+            return
+        said = f"step {epoch.step.name.lower()} made no progress for {silent_ms / 1000:.0f} s"
+        if verdict is Verdict.FAIL:
+            self._fail(epoch, epoch.turn, TryAgain(said))
+            return
+        with self._lock:
+            epoch.turn, epoch.redos = epoch.turn + 1, epoch.redos + 1
+            epoch.heard_ms = self._crew.clock.monotonic_ms()
+            turn = epoch.turn
+        log.warning("%s version %d: %s; it is done again", self._name, epoch.work.version, said)
+        self._crew.rescue(lambda: self._work(epoch, turn))
+
+    def _fail(self, epoch: Epoch, turn: int, error: Exception) -> None:
+        with self._lock:
+            if epoch.turn != turn:
+                return
+            epoch.turn += 1
+            epoch.end(_poison(self._name, epoch, error))
+        log.error("%s version %d cannot be committed: %s", self._name, epoch.work.version, error)
+
+
+def _poison(name: str, epoch: Epoch, error: Exception) -> HeadraceError:
+    said = error.message if isinstance(error, HeadraceError) else repr(error)
+    hint = error.hint if isinstance(error, HeadraceError) and error.hint else ""
+    step = epoch.step.name.lower()
+    return TryAgain(
+        f"version {epoch.work.version} of {name} could not be committed after {step}: {said}",
+        hint=f"the next attempt goes on from the local log{'; ' + hint if hint else ''}",
+    )
