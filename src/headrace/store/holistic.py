@@ -149,8 +149,8 @@ class _Chunk:
             order = sort_groups(self._groups, [~values.keys], values.valid)
         else:
             by = self._of(holistic.by)
-            least = np.where(values.valid, ~values.keys, np.uint64(0xFFFFFFFFFFFFFFFF))
-            order = sort_groups(self._groups, [least, ~by.keys], by.valid)
+            nulls = (~values.valid).astype(np.uint64)
+            order = sort_groups(self._groups, [~values.keys, nulls, ~by.keys], by.valid)
         place = np.arange(len(order.rows)) - order.offsets[:-1][order.groups]
         return self._listed(values.slot, order.where(place < int(holistic.numbers[0])))
 
