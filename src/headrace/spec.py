@@ -131,6 +131,7 @@ class OperatorSpec:
     join: Join | None = None
     grouped: bool = False  # results are the rows of each group, for a function of the user
     store: StoreName = "rmw"
+    read_ratio: float = 0.02  # of the live sessions, how many are read ahead (aur); 0 for none
 
     @property
     def keeps(self) -> bool:

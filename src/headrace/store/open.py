@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from headrace.spec import OperatorSpec
 from headrace.store.aar import open_aar
+from headrace.store.aur import AurStore, aur_kinds
 from headrace.store.budget import MemoryBudget
 from headrace.store.contract import FileKind, Seal, Store
 from headrace.store.kept import KeptLayout
@@ -22,7 +23,7 @@ ROWS = "rows"
 def kinds_of(spec: OperatorSpec) -> tuple[FileKind, ...]:
     """The kinds of segments that the operator's store writes; the first holds its rows."""
     if spec.window is not None and spec.window.session:
-        return session_kinds(spec)
+        return aur_kinds(spec) if spec.keeps else session_kinds(spec)
     if spec.keeps:
         return (kept_kind(KeptLayout(spec, hashed=spec.store == "range")),)
     return (FileKind(ROWS, RowLayout(spec)),)
@@ -60,7 +61,8 @@ def _open_layout(
     known_keys: int,
 ) -> Store:
     if spec.window is not None and spec.window.session:
-        return SessionStore(spec, budget, seal, segments, watermark_us, known_keys)
+        opened_session = AurStore if spec.keeps else SessionStore
+        return opened_session(spec, budget, seal, segments, watermark_us, known_keys)
     if spec.keeps:
         opened = open_range if spec.store == "range" else open_aar
         return opened(spec, budget, seal, segments, watermark_us)

@@ -2,10 +2,11 @@
 
     row = key columns · ordinal · flags · the operator's accumulators · first time · last time · changed
 
-The ordinal tells apart the sessions of one key and says nothing else. A session lasts from its first time
-to `gap` after its last one. `changed` counts the rows folded in since the last commit; what lies in a
-segment of an earlier epoch says nothing there. A session is dead, without a word about it anywhere, once
-its last time is at or below `dead_through` of the watermark.
+An operator that keeps its rows has one accumulator here: how many rows the session has. The ordinal tells
+apart the sessions of one key and says nothing else. A session lasts from its first time to `gap` after its
+last one. `changed` counts the rows folded in since the last commit; what lies in a segment of an earlier
+epoch says nothing there. A session is dead, without a word about it anywhere, once its last time is at or
+below `dead_through` of the watermark.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ RESULT_ROWS = 1 << 16  # rows per Arrow batch of results
 
 @dataclass(frozen=True)
 class SessionLayout:
-    """The rows of the sessions of `spec`; an operator that keeps its rows has no accumulators here."""
+    """The rows of the sessions of `spec`; an operator that keeps its rows has one count instead."""
 
     spec: OperatorSpec
 
@@ -58,7 +59,7 @@ class SessionLayout:
 
     @cached_property
     def folded(self) -> tuple[Accumulator, ...]:
-        return () if self.spec.keeps else self.spec.accumulators
+        return (Accumulator("count", None, "int64"),) if self.spec.keeps else self.spec.accumulators
 
     @cached_property
     def _keyed(self) -> OperatorSpec:
@@ -111,6 +112,11 @@ class SessionLayout:
     def lasts(self, run: Run) -> I64:
         times: I64 = np.ascontiguousarray(run.words[:, self.last_word]).view(np.int64)
         return times
+
+    def counts(self, run: Run) -> I64:
+        """How many rows each session has, where rows are kept."""
+        held: I64 = np.ascontiguousarray(run.words[:, self.rows.accumulators[0].word]).view(np.int64)
+        return held
 
     def where(self, run: Run, kept: npt.NDArray[np.bool_]) -> Run:
         """Some rows of a run, over the same heap."""

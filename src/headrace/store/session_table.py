@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headrace.kernels import session as kernel
+from headrace.kernels import session_match
 from headrace.kernels.table import COUNT, DIRTY
 from headrace.store.run import U64, Run
 from headrace.store.session_layout import I64, SessionLayout
@@ -105,6 +106,30 @@ class SessionTable(Table):
 
     def live(self, dead_through: int) -> int:
         return int(np.count_nonzero(self.lasts > dead_through))
+
+    def covers(self, hashes: U64, times: I64, dead_through: int) -> Flags:
+        """Whether a live session may hold a row of each hash and time; it may if the hash is not here."""
+        found: Ids = np.empty(len(hashes), np.int64)
+        words = (self.sessions.first_word, self.sessions.last_word)
+        session_match.covered(
+            self._slots, self._rows, self._hashes, hashes, times, *words, dead_through, found
+        )
+        alive: Flags = found > 0
+        return alive
+
+    def oldest(self, dead_through: int) -> int | None:
+        """The first time of the oldest live session."""
+        alive = self.lasts > dead_through
+        firsts = self._rows[: len(self), self.sessions.first_word].view(np.int64)[alive]
+        return int(firsts.min()) if len(firsts) else None
+
+    def nearest(self, after: int, many: int) -> tuple[I64, U64]:
+        """Last times and hashes of the sessions that end next after the last time `after`."""
+        lasts = self.lasts
+        ids = np.flatnonzero(lasts > after)
+        if len(ids) > many:
+            ids = ids[np.argpartition(lasts[ids], many - 1)[:many]]
+        return lasts[ids], self.hashes[ids]
 
     def forget_changes(self) -> None:
         self._rows[: len(self), self.sessions.changed_word] = 0

@@ -28,6 +28,7 @@ from headrace.store.segment import Segment
 TIMERS = "timers"
 SECTION = 0
 CHUNK_ROWS = 1 << 15
+CHUNK_ROWS_MIN = 1 << 10
 
 I64 = npt.NDArray[np.int64]
 
@@ -69,6 +70,18 @@ def due(
         if len(run):
             first, last = time_of(int(run.hashes[0])), time_of(int(run.hashes[-1]))
             yield Due(np.unique(run.words[:, 0]), first, last)
+
+
+def coming(segments: Sequence[Segment], after_us: int, many: int) -> Iterator[tuple[I64, U64]]:
+    """Ends after `after_us` and the hashes that they are of, in the order of time, about `many` at once.
+
+    A session that grew since is there with its earlier ends too.
+    """
+    sources = [(segment, SECTION) for segment in segments]
+    for runs in range_parts(sources, TimerShape(), max(many, CHUNK_ROWS_MIN), time_bound(after_us) + 1):
+        run = merge_runs(runs, TimerShape())
+        if len(run):
+            yield time_key(run.hashes).view(np.int64), np.ascontiguousarray(run.words[:, 0])
 
 
 def time_of(key: int) -> int:

@@ -1,0 +1,78 @@
+"""The prefetch buffer: rows of sessions that are expected to end soon, read together with others.
+
+Invariant: what it has of a hash are all rows that the hash had when it was read. Whether that is still all
+of a session is for the reader to see: a session knows how many rows it has.
+Threads: the partition's own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from headrace.store.aur_log import pick
+from headrace.store.kept import Flags, KeptLayout, ordered, taken
+from headrace.store.kept_merge import concatenated, no_rows
+from headrace.store.run import U64, Run
+
+AHEAD = 16  # as many times the sessions that a read missed are read ahead, if that is more than the ratio
+
+
+def many_ahead(ratio: float, live: int, missed: int, bytes_max: int, bytes_of_one: int) -> int:
+    """How many sessions to read ahead: by the ratio or by what was missed, as far as memory goes."""
+    if ratio <= 0:
+        return 0
+    wanted = max(int(ratio * live), AHEAD * missed)
+    return min(wanted, bytes_max // max(1, bytes_of_one))
+
+
+@dataclass
+class PrefetchBuffer:
+    """Rows by hash."""
+
+    layout: KeptLayout
+
+    def __post_init__(self) -> None:
+        self._run = no_rows(self.layout)
+
+    @property
+    def nbytes(self) -> int:
+        return self._run.nbytes
+
+    def rows_of(self, hashes: U64) -> Run:
+        """What is here of ordered, distinct hashes, ordered by hash."""
+        return pick(self._run, hashes)
+
+    def __len__(self) -> int:
+        """How many hashes it has rows of."""
+        return int(np.count_nonzero(np.diff(self._run.hashes))) + 1 if len(self._run) else 0
+
+    def lacks(self, hashes: U64) -> Flags:
+        """Of which hashes nothing is here."""
+        lacking: Flags = ~np.isin(hashes, self._run.hashes)
+        return lacking
+
+    def drop(self, hashes: U64) -> None:
+        """These were used, or have grown."""
+        kept = ~np.isin(self._run.hashes, hashes)
+        if not kept.all():
+            self._run = taken(self.layout, self._run, kept)
+
+    def put(self, run: Run, bytes_max: int) -> None:
+        """Take rows of hashes that are not here; more than fits is left out, whole hashes at a time."""
+        fit = _rows_that_fit(run, max(0, bytes_max - self.nbytes))
+        if fit:
+            part = taken(self.layout, run, slice(0, fit))
+            self._run = ordered(concatenated([self._run, part], self.layout))
+
+    def clear(self) -> None:
+        self._run = no_rows(self.layout)
+
+
+def _rows_that_fit(run: Run, bytes_max: int) -> int:
+    """How many rows from the first on take no more than that, ending where a hash does."""
+    if run.nbytes <= bytes_max:
+        return len(run)
+    rows = len(run) * bytes_max // run.nbytes
+    return int(np.searchsorted(run.hashes, run.hashes[rows], "left"))

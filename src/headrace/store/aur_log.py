@@ -1,0 +1,155 @@
+"""The data log of a store of sessions: rows as they came, ordered by hash, in segments that only grow old.
+
+Invariants: a row is in one segment, or in the running epoch. The rows of a committed segment may also be
+held in memory, as the very run that was sealed. A segment has one section, whose number is its latest time.
+Threads: the partition's own; the thunk of `gather` runs beside `read`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from headrace.store.contract import FileKind, Seal, Sections
+from headrace.store.kept import Flags, KeptLayout, ordered, taken, times_in
+from headrace.store.kept_merge import concatenated, no_rows
+from headrace.store.run import U64, Run
+from headrace.store.segment import Segment
+
+LOG = "log"
+
+
+def log_kind(layout: KeptLayout) -> FileKind:
+    return FileKind(LOG, layout, appends=True)
+
+
+def last_time(segment: Segment) -> int:
+    """The latest time of the segment's rows."""
+    return max(segment.sections)
+
+
+def sections_of(layout: KeptLayout, run: Run) -> Sections:
+    return [(int(times_in(layout, run).max()), [run])]
+
+
+def pick(run: Run, hashes: U64) -> Run:
+    """The rows of ordered, distinct hashes in an ordered run, over the same heap."""
+    begins = np.searchsorted(run.hashes, hashes, "left")
+    counts = np.searchsorted(run.hashes, hashes, "right") - begins
+    shift = begins - np.concatenate([[0], np.cumsum(counts)[:-1]])
+    rows = np.arange(int(counts.sum())) + np.repeat(shift, counts)
+    return Run(run.hashes[rows], run.words[rows], run.heap)
+
+
+@dataclass
+class RowLog:
+    """The kept rows of one partition."""
+
+    layout: KeptLayout
+    segments: list[Segment]
+    spilled: list[Segment] = field(default_factory=list)
+    rows_in: int = 0  # of the running epoch
+    _fresh: list[Run] = field(default_factory=list)
+    _arranged: bool = False
+    _held: dict[Segment, Run] = field(default_factory=dict)
+    _sealed: dict[Segment, Run] = field(default_factory=dict)
+    fresh_bytes: int = 0
+    held_bytes: int = 0
+
+    # ── rows in ──────────────────────────────────────────────────────────────────────────────
+
+    def add(self, run: Run) -> None:
+        self._fresh.append(run)
+        self._arranged = False
+        self.fresh_bytes += run.nbytes
+        self.rows_in += len(run)
+
+    def arranged(self) -> Run:
+        """The rows of the running epoch that were not spilled, ordered by hash."""
+        if not self._arranged:
+            pieces, self._fresh = self._fresh, []
+            run = concatenated(pieces, self.layout)
+            pieces.clear()
+            self._fresh, self._arranged = [ordered(run)], True
+            self.fresh_bytes = self._fresh[0].nbytes
+        return self._fresh[0]
+
+    def spill(self, seal: Seal) -> None:
+        """Write the rows of the running epoch, so that they leave memory."""
+        run = self.arranged()
+        if len(run):
+            self.spilled.append(seal(log_kind(self.layout), sections_of(self.layout, run)))
+        self._fresh, self._arranged, self.fresh_bytes = [], False, 0
+
+    # ── rows out ─────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def rows(self) -> int:
+        """Rows of all segments and of the running epoch, dead ones included."""
+        stored = sum(segment.rows for segment in (*self.segments, *self.spilled))
+        return stored + sum(map(len, self._fresh))
+
+    @property
+    def index_bytes(self) -> int:
+        return sum(segment.memory_bytes for segment in (*self.segments, *self.spilled))
+
+    @property
+    def on_disk(self) -> bool:
+        """Whether a read may have to go to the disk."""
+        return bool(self.spilled) or any(segment not in self._held for segment in self.segments)
+
+    def read(self, hashes: U64) -> Run:
+        """All rows of ordered, distinct hashes, ordered by hash."""
+        parts = [self._of(segment, hashes) for segment in (*self.segments, *self.spilled)]
+        parts.append(pick(self.arranged(), hashes))
+        held = [taken(self.layout, part, slice(None)) for part in parts if len(part)]
+        if not held:
+            return no_rows(self.layout)
+        return held[0] if len(held) == 1 else ordered(concatenated(held, self.layout))
+
+    def _of(self, segment: Segment, hashes: U64) -> Run:
+        held = self._held.get(segment)
+        return segment.rows_of(last_time(segment), hashes) if held is None else pick(held, hashes)
+
+    def let_go(self, bytes_max: int) -> None:
+        """Hold no more rows of committed segments than that; the newest, which are read last, go first."""
+        for segment in reversed(self.segments):
+            if self.held_bytes <= bytes_max:
+                return
+            run = self._held.pop(segment, None)
+            self.held_bytes -= 0 if run is None else run.nbytes
+
+    def release(self) -> None:
+        """Give back the memory of the indexes; they are read again when used again."""
+        for segment in (*self.segments, *self.spilled):
+            segment.release(last_time(segment))
+
+    # ── commit ───────────────────────────────────────────────────────────────────────────────
+
+    def gather(self, alive: Callable[[Run], Flags], seal: Seal) -> Callable[[], list[Segment]]:
+        """What is to be written of the running epoch: the rows that are alive."""
+        run = self.arranged()
+        wanted = alive(run)
+        if not wanted.all():
+            run = taken(self.layout, run, wanted)
+        sealed = self._sealed = {}
+        spilled, layout = list(self.spilled), self.layout
+
+        def write() -> list[Segment]:
+            if not len(run):
+                return spilled
+            segment = seal(log_kind(layout), sections_of(layout, run))
+            sealed[segment] = run
+            return [*spilled, segment]
+
+        return write
+
+    def settle(self, segments: list[Segment]) -> None:
+        self._held.update(self._sealed)
+        there = set(segments)
+        self._held = {segment: run for segment, run in self._held.items() if segment in there}
+        self.held_bytes = sum(run.nbytes for run in self._held.values())
+        self.segments, self.spilled, self._sealed = segments, [], {}
+        self._fresh, self._arranged, self.fresh_bytes, self.rows_in = [], False, 0, 0

@@ -1,0 +1,11 @@
+"""Protects the store contract for kept rows of sessions: every row of a session is there when it ends, from
+memory, from the log or read ahead, once, whatever was spilled, compacted or broken off."""
+
+from __future__ import annotations
+
+from headrace.testing.store_contract import LATE_SESSION, SESSION, StoreContract, keeping
+
+
+class TestAur(StoreContract):
+    name = "aur"
+    cases = (keeping(SESSION), keeping(LATE_SESSION))

@@ -1,0 +1,135 @@
+"""Protects what is special to kept rows of sessions: what was read ahead is used only while it is true,
+changes no answer, and pays; and the log does not keep the rows of sessions that are over."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from headrace.errors import StateCorrupt
+from headrace.spec import HASH, OperatorSpec
+from headrace.store.aur import AurStore
+from headrace.store.aur_buffer import many_ahead
+from headrace.store.aur_compact import ROWS_MIN, chosen
+from headrace.store.aur_log import LOG
+from headrace.testing.store_contract import SECOND, SESSION, keeping
+from headrace.testing.store_lab import StoreLab
+from headrace.testing.store_model import Row, StoreModel, batch_of
+
+SHARE = 64 << 10
+
+
+@pytest.fixture
+def uniform(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hashes as Spark's are: every key has its own, all over the range."""
+
+    def spread(spec: OperatorSpec, rows: list[Row]) -> pa.RecordBatch:
+        batch = batch_of(spec, rows)
+        keys = np.array([row.key for row in rows], np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+        return batch.set_column(0, HASH, pa.array(keys.view(np.int64)))
+
+    monkeypatch.setattr("headrace.testing.store_lab.batch_of", spread)
+
+
+def lab_in(folder: Path, ratio: float, share: int = SHARE) -> tuple[StoreLab, StoreModel]:
+    case = replace(keeping(SESSION), store="aur", read_ratio=ratio)
+    return StoreLab(case, folder, share), StoreModel(case)
+
+
+def run(lab: StoreLab, model: StoreModel, epochs: int, keys: int = 30, *, compact: bool = False) -> None:
+    """Every second a few keys begin, each with three rows in three epochs, on disk before they end."""
+    for now in range(epochs):
+        rows = [
+            Row((now - age) * keys + key, now * SECOND + key, key)
+            for age in (0, 1, 2)
+            for key in range(keys)
+            if now >= age
+        ]
+        until = (now - 3) * SECOND
+        assert lab.epoch(rows, until) == model.epoch(rows, until)
+        if compact:
+            lab.compact()
+
+
+def store_of(lab: StoreLab) -> AurStore:
+    assert isinstance(lab.store, AurStore)
+    return lab.store
+
+
+@pytest.mark.usefixtures("uniform")
+def test_most_sessions_are_found_read_ahead(tmp_path: Path) -> None:
+    lab, model = lab_in(tmp_path, 0.02)
+    run(lab, model, 40)
+    store = store_of(lab)
+    assert store.prefetch_hits > store.prefetch_misses > 0
+
+
+def test_without_a_ratio_nothing_is_read_ahead(tmp_path: Path) -> None:
+    lab, model = lab_in(tmp_path, 0.0)
+    run(lab, model, 20)
+    store = store_of(lab)
+    assert store.prefetch_hits == 0
+    assert store.prefetch_misses > 0
+
+
+def test_what_fits_into_memory_is_not_read(tmp_path: Path) -> None:
+    lab, model = lab_in(tmp_path, 0.02, 64 << 20)
+    run(lab, model, 20)
+    assert store_of(lab).prefetch_hits == store_of(lab).prefetch_misses == 0
+
+
+def test_a_session_that_grew_after_it_was_read_ahead_is_read_again(tmp_path: Path) -> None:
+    lab, model = lab_in(tmp_path, 1.0, 16 << 10)
+    epochs = [
+        ([Row(key, key * SECOND // 50, 1) for key in range(200)], 0),
+        ([Row(key, key * SECOND // 50 + 1, 2) for key in range(200)], 4_000_100),
+        ([Row(key, 4 * SECOND - 1, 3) for key in range(50, 200)], 5 * SECOND),
+        ([], 20 * SECOND),
+    ]
+    for rows, until in epochs:
+        assert lab.epoch(rows, until) == model.epoch(rows, until)
+    assert store_of(lab).prefetch_misses > 150
+
+
+def test_the_log_forgets_sessions_that_are_over(tmp_path: Path) -> None:
+    lab, model = lab_in(tmp_path, 0.02, 256 << 10)
+    run(lab, model, 60, 100, compact=True)
+    live = sum(len(group.rows) for group in model.groups)
+    kept = sum(segment.rows for segment in lab.store.segments if segment.kind == LOG)
+    assert kept < 4 * live + 2 * ROWS_MIN
+
+
+def test_a_missing_row_is_no_answer(tmp_path: Path) -> None:
+    lab, _ = lab_in(tmp_path, 0.02, 64 << 20)
+    lab.epoch([Row(1, 0, 1), Row(1, 1, 2)], None)
+    log = store_of(lab).log
+    (segment,) = log.segments
+    held = log._held[segment]
+    log._held[segment] = type(held)(held.hashes[:1], held.words[:1], held.heap)
+    with pytest.raises(StateCorrupt, match="does not have the rows"):
+        lab.epoch([], 60 * SECOND)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "live", "missed", "room", "want"),
+    [
+        (0.02, 1000, 0, 10_000, 20),
+        (0.02, 1000, 5, 10_000, 80),
+        (0.0, 1000, 5, 10_000, 0),
+        (1.0, 9, 0, 40, 4),
+    ],
+)
+def test_how_many_are_read_ahead(ratio: float, live: int, missed: int, room: int, want: int) -> None:
+    assert many_ahead(ratio, live, missed, room, 10) == want
+
+
+def test_the_past_is_compacted_when_it_may_be_half_of_the_rest() -> None:
+    rows, sizes = [3000, 3000, 8000], [1, 1, 1]
+    assert chosen(rows, sizes, [True, True, False], rested=True) == slice(0, 2)
+    assert chosen(rows, sizes, [True, True, False], rested=False) is None
+    assert chosen(rows, sizes, [True, False, False], rested=True) is None
+    assert chosen([1] * 40, [1] * 40, [False] * 40, rested=True) is not None
