@@ -35,6 +35,7 @@ WINDOWS = [
     Window(12, 2, 3, lateness_us=7),
     Window(7, 0, 3, lateness_us=1),
     Window(60, 0, 1),
+    Window(40, 1, 2, lateness_us=9),
 ]
 SPEC = OperatorSpec(
     name="sliding",
@@ -231,6 +232,24 @@ def test_a_row_is_stored_once_however_many_windows_it_is_in(tmp_path: Path) -> N
     lab.epoch([(key, key, 1) for key in range(20)], None)
     assert lab.store.keys == 20
     assert sum(segment.rows for segment in lab.store.segments) == 20
+
+
+def test_windows_share_combined_slices_until_one_changes(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, replace(SPEC, window=Window(32, 0, 1)), 1 << 20)
+    rows = [(key, time, key + time) for key in range(5) for time in range(40)]
+    model = Model(Window(32, 0, 1), "final")
+    assert lab.epoch(rows, 34) == model.epoch(rows, 34)
+    held = dict(lab.store._partials._nodes)
+    assert lab.store._partials.nbytes == sum(node.nbytes for node in held.values()) > 0
+    assert lab.store.memory_bytes > lab.store._partials.nbytes
+    late = [(3, 21, 7)]
+    assert lab.epoch(late, 36) == model.epoch(late, 36)
+    kept = [at for at, node in lab.store._partials._nodes.items() if held.get(at) is node]
+    assert (1, 24) in kept
+    assert not {(1, 20), (2, 16)} & set(kept)
+    lab.store._make_room(lab.store._slice(39), 1 << 20, 0)
+    assert lab.store._partials.nbytes == 0 == len(lab.store._partials._nodes)
+    assert lab.epoch([], 38) == model.epoch([], 38)
 
 
 @pytest.mark.parametrize("window", WINDOWS)

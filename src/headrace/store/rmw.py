@@ -29,6 +29,7 @@ from headrace.store.contract import Compaction, FileKind, Gathered, Seal, Sectio
 from headrace.store.layout import RowLayout
 from headrace.store.merge import Source, merge
 from headrace.store.panes import Pane, combined, combined_of, rows_max
+from headrace.store.partials import SHARE_PART, Partials
 from headrace.store.run import Run
 from headrace.store.segment import Segment, lookup_all
 from headrace.store.slices import closing, cut, is_closed, slices_of, taking
@@ -69,6 +70,10 @@ class RmwStore:
         return RowLayout(self.spec)
 
     @cached_property
+    def _partials(self) -> Partials:
+        return Partials(self.layout, self.spec.window)
+
+    @cached_property
     def _kind(self) -> FileKind:
         return FileKind("rows", self.layout)
 
@@ -84,6 +89,7 @@ class RmwStore:
 
     def _fold(self, slice_us: int, rows: pa.RecordBatch) -> None:
         state = self._slice(slice_us)
+        self._partials.forget(slice_us)
         self._make_room(state, rows.num_rows, _heap_bytes(rows))
         before = state.table.nbytes
         row_ids, fresh = state.table.upsert(probe_of(self.layout, rows))
@@ -124,7 +130,8 @@ class RmwStore:
 
     @property
     def memory_bytes(self) -> int:
-        return self._table_bytes + sum(segment.memory_bytes for segment in (*self.segments, *self.spilled))
+        indexes = sum(segment.memory_bytes for segment in (*self.segments, *self.spilled))
+        return self._table_bytes + self._partials.nbytes + indexes
 
     @property
     def keys(self) -> int:
@@ -148,6 +155,9 @@ class RmwStore:
 
     def _make_room(self, state: SliceState, rows: int, heap: int) -> None:
         """Evict clean rows, and spill dirty ones where that is not enough, until the rows fit."""
+        if self._fits(state, rows, heap):
+            return
+        self._partials.clear()
         if self._fits(state, rows, heap):
             return
         self._evict_for(state, rows, heap)
@@ -265,8 +275,10 @@ class RmwStore:
         slices = slices_of(start_us, window)
         if len(slices) == 1:
             return self._slice_runs(start_us)
-        panes = self._panes(slices)
-        return combined(panes, self.layout, rows_max(panes, self.budget.share_bytes))
+        share = self.budget.share_bytes
+        free = share - self.memory_bytes + self._partials.nbytes
+        panes = self._partials.pieces(start_us, self._panes(slices), min(free, share // SHARE_PART))
+        return combined(panes, self.layout, rows_max(panes, share))
 
     def _panes(self, slices: Iterable[int]) -> list[Pane]:
         """The slices that have any row."""
@@ -332,12 +344,14 @@ class RmwStore:
         for slice_us in self._dying(watermark_us):
             self._drop(slice_us)
             self._parked.pop(slice_us, None)
+            self._partials.forget(slice_us)
             for segment in segments:
                 segment.release(slice_us)
         self._settle()
         self.segments, self.spilled, self.watermark_us = segments, [], watermark_us
         self.known_keys = self.keys
         if self.memory_bytes > self.budget.share_bytes:
+            self._partials.clear()
             self._evict(self._slices.values(), self.budget.share_bytes // 2)
             self._park()
 
