@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from headrace.coordinator.claims import StageClaims
 from headrace.coordinator.epochs import base_of
-from headrace.coordinator.progress import BatchProgress, total
+from headrace.coordinator.progress import BatchProgress, told_later, total
 from headrace.coordinator.records import OperatorRecord, SmallFiles, opened, record_name
 from headrace.errors import Fenced, QueryError
 from headrace.host.contract import Summary
@@ -166,8 +166,16 @@ class TrackedOperator:
         with self._lock:
             self._refuse_earlier(run)
             self._summaries.setdefault(batch, {})[summary.partition] = summary
+            self._complete_earlier(summary)
             while len(self._summaries) > _PROGRESS_KEPT:
                 self._summaries.popitem(last=False)
+
+    def _complete_earlier(self, summary: Summary) -> None:
+        """A commit that went on behind this batch is over now, and how long it took is known."""
+        hidden = summary.hidden
+        earlier = self._summaries.get(hidden.version, {}) if hidden else {}
+        if hidden and summary.partition in earlier:
+            earlier[summary.partition] = told_later(earlier[summary.partition], hidden)
 
     def _refuse_earlier(self, run: str) -> None:
         if run != self._run:

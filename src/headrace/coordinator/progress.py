@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from headrace.host.contract import Summary
+from headrace.host.contract import Hidden, Summary
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,12 @@ class BatchProgress:
     seal_ms: float
     publish_ms: float
     watermark_ms: int | None
+    commit: str = "sync"
+    log_ms: float = 0.0
+    wait_previous_ms: float = 0.0  # for the version before to be on shared storage
+    upload_ms: float = 0.0
+    critical_ms: float = 0.0  # from the last result to the acknowledgement: what the batch waited for
+    hidden_ms: float = 0.0  # seal, upload and publish, done while the next batch ran
 
 
 def total(batch: int, summaries: Iterable[Summary]) -> BatchProgress:
@@ -48,4 +54,24 @@ def total(batch: int, summaries: Iterable[Summary]) -> BatchProgress:
         seal_ms=max((part.seal_ms for part in parts), default=0.0),
         publish_ms=max((part.publish_ms for part in parts), default=0.0),
         watermark_ms=max(marks, default=None),
+        commit=parts[0].commit if parts else "sync",
+        log_ms=max((part.log_ms for part in parts), default=0.0),
+        wait_previous_ms=max((part.wait_previous_ms for part in parts), default=0.0),
+        upload_ms=max((part.upload_ms for part in parts), default=0.0),
+        critical_ms=max((part.critical_ms for part in parts), default=0.0),
+        hidden_ms=max((hidden_ms(part) for part in parts), default=0.0),
+    )
+
+
+def hidden_ms(summary: Summary) -> float:
+    """What a commit did behind the next batch, as far as it is known."""
+    if summary.commit == "sync":
+        return 0.0
+    return round(summary.seal_ms + summary.upload_ms + summary.publish_ms, 3)
+
+
+def told_later(summary: Summary, hidden: Hidden) -> Summary:
+    """The summary of a version whose commit has ended after it was told."""
+    return replace(
+        summary, seal_ms=hidden.seal_ms, upload_ms=hidden.upload_ms, publish_ms=hidden.publish_ms
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -20,7 +20,7 @@ from headrace.host.contract import Ticket
 from headrace.host.lifecycle import ensure_host
 from headrace.host.settings import HostSettings
 from headrace.host.wire import Unreachable, call
-from headrace.options import HostPer, Options
+from headrace.options import COMMIT_MODES, CommitMode, HostPer, Options
 from headrace.spark.machine import machine_name
 from headrace.spec import HASH, OperatorSpec
 
@@ -54,6 +54,7 @@ class TaskPlan:
     service: str = "headrace.host.service:open_service"
     warm: bool = True
     then: Then | None = None
+    commit: CommitMode = "sync"
 
     def __repr__(self) -> str:
         return f"TaskPlan({self.spec.name})"
@@ -105,6 +106,7 @@ def stateful_task(
             host_per=options.host_per,
             tcp=not coordinator.local_master,
             then=then,
+            commit=options.commit,
         )
     )
 
@@ -113,12 +115,25 @@ def task_of(plan: TaskPlan) -> Task:
     """The task as a function; Spark shows its name in plans."""
 
     def evaluate(batches: RowBatches) -> RowBatches:
-        from headrace.spark.task import Evaluation, here
+        from headrace.spark.task import Evaluation, as_started, here
 
-        return Evaluation(plan, here(plan.spec.name)).run(batches)
+        return Evaluation(as_started(plan), here(plan.spec.name)).run(batches)
 
     evaluate.__name__ = f"headrace_{plan.spec.name}"
     return evaluate
+
+
+def as_started(plan: TaskPlan) -> TaskPlan:
+    """The plan with the commit mode that the query was started with, which may not be that of its plan.
+
+    A query has its own copy of the session's settings, and Spark gives them to tasks as local properties.
+    """
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    said = None if context is None else context.getLocalProperty("spark.headrace.commit")
+    started = next((mode for mode in COMMIT_MODES if mode == said), plan.commit)
+    return replace(plan, commit=started)
 
 
 def here(operator: str) -> Place:
@@ -189,6 +204,7 @@ class Evaluation:
             attempt=place.attempt,
             location=begun["location"],
             retain=plan.retain,
+            commit=plan.commit,
         )
         client = HostClient(lambda again: self._locate(owner, again), plan.secret, self._connections)
         yield from client.exchange(ticket, rows, self._frontier)
