@@ -1,12 +1,19 @@
-"""Protects the store contract for folding operators: the RMW store, and the same state held in memory."""
+"""Protects the store contract for folding operators over fixed windows and none: the RMW store."""
 
 from __future__ import annotations
 
-from headrace.testing.store_contract import TUMBLE, StoreContract, folding
-
-FOLDS = (folding(None, "changes"), folding(TUMBLE, "final"), folding(TUMBLE, "changes"))
+from headrace.testing.store_contract import LATE, LATE_SLIDE, SLIDE, TUMBLE, StoreContract, folding
 
 
 class TestRmw(StoreContract):
     name = "rmw"
-    cases = FOLDS
+    cases = (
+        folding(None, "changes"),
+        folding(TUMBLE, "final"),
+        folding(TUMBLE, "changes"),
+        folding(SLIDE, "final"),
+        folding(SLIDE, "changes"),
+        folding(LATE, "final"),
+        folding(LATE_SLIDE, "final"),
+        folding(LATE_SLIDE, "changes"),
+    )

@@ -22,7 +22,7 @@ from headrace.testing.store_model import Row, StoreModel
 
 SECOND = 1_000_000
 TINY, AMPLE = 4096, 64 << 20
-_SEEDS = (1, 2, 3)
+_SEEDS = (1, 2)
 
 TUMBLE = Window(10 * SECOND, offset_us=3 * SECOND)
 SLIDE = Window(10 * SECOND, slide_us=4 * SECOND)

@@ -74,20 +74,21 @@ class StoreModel:
     spec: OperatorSpec
     watermark_us: int | None = None
     late_rows: int = 0
-    groups: list[Group] = field(default_factory=list)
+    groups: dict[tuple[int, Bounds | None], Group] = field(default_factory=dict)
 
     def copy(self) -> StoreModel:
         return copy.deepcopy(self)
 
     def epoch(self, rows: Iterable[Row], watermark_us: int | None) -> list[tuple[Any, ...]]:
         """Take rows, let the watermark move; what the epoch emits."""
-        for group in self.groups:
+        for group in self.groups.values():
             group.touched = False
         for row in rows:
             self._take(row)
-        emitted = [self._answer(group) for group in self.groups if self._emits(group, watermark_us)]
+        held = self.groups.values()
+        emitted = [self._answer(group) for group in held if self._emits(group, watermark_us)]
         self.watermark_us = watermark_us
-        self.groups = [group for group in self.groups if not self._over(group.bounds)]
+        self.groups = {at: group for at, group in self.groups.items() if not self._over(group.bounds)}
         return sorted(emitted, key=repr)
 
     def _take(self, row: Row) -> None:
@@ -108,10 +109,7 @@ class StoreModel:
                 self._add(row, bounds)
 
     def _add(self, row: Row, bounds: Bounds | None) -> None:
-        held = next((g for g in self.groups if g.key == row.key and g.bounds == bounds), None)
-        if held is None:
-            held = Group(row.key, bounds)
-            self.groups.append(held)
+        held = self.groups.setdefault((row.key, bounds), Group(row.key, bounds))
         held.rows.append(row)
         held.touched = True
 
@@ -126,11 +124,11 @@ class StoreModel:
             if other_start <= end and start <= other_end:
                 start, end = min(start, other_start), max(end, other_end)
                 rows = [*other.rows, *rows]
-                self.groups.remove(other)
-        self.groups.append(Group(row.key, (start, end), rows, touched=True))
+                del self.groups[row.key, other.bounds]
+        self.groups[row.key, (start, end)] = Group(row.key, (start, end), rows, touched=True)
 
     def _sessions(self, key: int) -> Iterator[Group]:
-        held = [group for group in self.groups if group.key == key]
+        held = [group for group in self.groups.values() if group.key == key]
         return iter(sorted(held, key=lambda group: group.bounds or (0, 0)))
 
     def _over(self, bounds: Bounds | None) -> bool:
