@@ -39,6 +39,7 @@ class Options:
     host_per: HostPer
     store: Said = "auto"
     commit: CommitMode = "sync"
+    read_ratio: float = 0.02
 
 
 @dataclass(frozen=True)
@@ -132,6 +133,12 @@ def _host_per(text: str) -> str:
     return text
 
 
+def _share(text: str) -> float:
+    if not re.fullmatch(r"\d*\.?\d+", text) or float(text) > 1:
+        raise ValueError("say a number from 0 to 1")
+    return float(text)
+
+
 def _commit(text: str) -> str:
     if text not in COMMIT_MODES:
         raise ValueError("say sync, upload or async")
@@ -186,6 +193,14 @@ SETTINGS: tuple[Setting, ...] = (
         "a batch waits until its state is on shared storage, sealed here, or logged here (hr.start: async)",
         _commit,
     ),
+    Setting(
+        "read.ratio",
+        "read_ratio",
+        "0 to 1",
+        "0.02",
+        "part of the live sessions whose rows are read ahead, before they end (aur); 0 for none",
+        _share,
+    ),
 )
 
 
@@ -207,6 +222,7 @@ def read_options(conf: Mapping[str, str], parallelism: int) -> Options:
         "host_per": "machine",
         "store": "auto",
         "commit": "sync",
+        "read_ratio": 0.02,
     }
     for name in sorted(conf):
         if name == PREFIX.rstrip(".") or name.startswith(PREFIX):

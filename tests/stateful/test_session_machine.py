@@ -4,6 +4,8 @@ not fit into memory, every epoch emits what a plain model does."""
 from __future__ import annotations
 
 import shutil
+import tempfile
+from pathlib import Path
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -11,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from headrace.spec import OperatorSpec
 from headrace.testing.store_contract import LATE_SESSION, SECOND, SESSION, folding, keeping
-from headrace.testing.store_lab import temporary_lab
+from headrace.testing.store_lab import StoreLab
 from headrace.testing.store_model import Row, StoreModel
 
 CASES = (
@@ -31,7 +33,8 @@ class SessionMachine(RuleBasedStateMachine):
 
     @initialize(case=st.sampled_from(CASES), tiny=st.booleans())
     def begin(self, case: OperatorSpec, tiny: bool) -> None:
-        self.lab = temporary_lab(case, 4096 if tiny else 64 << 20)
+        folder = Path(tempfile.mkdtemp(prefix="headrace-sessions-"))
+        self.lab = StoreLab(case, folder, 4096 if tiny else 64 << 20)
         self.model, self.now = StoreModel(case), 0
 
     def _rows(self, said: list[tuple[int, int, int | None]]) -> list[Row]:

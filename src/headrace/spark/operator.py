@@ -60,7 +60,8 @@ def chosen(
 ) -> tuple[Blueprint, Choice]:
     """The blueprint with its store, and why it is that one."""
     choice = choose_for(blueprint.spec, said=said, marked=marked, setting=options.store)
-    return replace(blueprint, spec=replace(blueprint.spec, store=choice.store)), choice
+    spec = replace(blueprint.spec, store=choice.store, read_ratio=options.read_ratio)
+    return replace(blueprint, spec=spec), choice
 
 
 def session_options(spark: SparkSession) -> Options:

@@ -26,7 +26,7 @@ from headrace.store import timers
 from headrace.store.arrow import probe_of
 from headrace.store.budget import MemoryBudget
 from headrace.store.compact import plan
-from headrace.store.contract import Compaction, FileKind, Seal, Write, of_kind
+from headrace.store.contract import Compaction, FileKind, Gathered, Seal, Sections, Write, of_kind
 from headrace.store.kept_merge import concatenated
 from headrace.store.run import U64, Run
 from headrace.store.segment import Segment
@@ -191,7 +191,8 @@ class SessionStore:
     def _spill(self) -> None:
         """Write dirty sessions to segments of the running epoch, so that they may be evicted."""
         run = self.table.dirty_live(self._dead_through)
-        self.spilled += self._seal_all(run, self._timers(run, self.watermark_us))
+        written = self._written(run, self._timers(run, self.watermark_us))
+        self.spilled += [self.seal(kind, sections) for kind, sections in written]
         self.table.settle()
 
     # ── results out ──────────────────────────────────────────────────────────────────────────
@@ -253,8 +254,8 @@ class SessionStore:
     def gather(self, watermark_us: int | None) -> Write:
         """The sessions that the epoch changed and the watermark leaves alive, and their timers."""
         run = self.table.dirty_live(self.layout.dead_through(watermark_us))
-        spilled, ends = list(self.spilled), self._timers(run, watermark_us)
-        return lambda: [*spilled, *self._seal_all(self.layout.unchanged(run), ends)]
+        ends = self._timers(run, watermark_us)
+        return Gathered(self.seal, self._written(self.layout.unchanged(run), ends), tuple(self.spilled))
 
     def _timers(self, run: Run, watermark_us: int | None) -> Run:
         """Timers of the sessions that have not closed; results that go by changes need none."""
@@ -264,10 +265,13 @@ class SessionStore:
             wanted[:] = False
         return timers.timers_of(lasts[wanted] + self.layout.window.width_us, run.hashes[wanted])
 
-    def _seal_all(self, run: Run, ends: Run) -> list[Segment]:
+    def _written(self, run: Run, ends: Run) -> tuple[tuple[FileKind, Sections], ...]:
+        """The segments that sessions and their timers make, as far as there are any."""
         rows, times = self._kinds
-        sealed = [self.seal(rows, stored.sections_of(self.layout, run))] if len(run) else []
-        return [*sealed, self.seal(times, [(timers.SECTION, [ends])])] if len(ends) else sealed
+        written = [(rows, stored.sections_of(self.layout, run))] if len(run) else []
+        if len(ends):
+            written.append((times, [(timers.SECTION, [ends])]))
+        return tuple(written)
 
     def settle(self, segments: list[Segment], watermark_us: int | None) -> None:
         """The epoch is durable: what it wrote is clean now, and dead sessions are gone."""
