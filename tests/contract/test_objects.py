@@ -122,6 +122,15 @@ def test_a_download_that_breaks_off_leaves_nothing(
     assert path.read_bytes() == b"segment"
 
 
+def test_a_copy_that_was_cut_short_is_downloaded_again(blobs: ObjectBlobs) -> None:
+    blobs.put_file("p/s", staged(blobs, "p/s", b"segment"))
+    blobs._copies.path("p/s").write_bytes(b"seg")
+    assert blobs.size("p/s") == 7
+    path = blobs.local_path("p/s")
+    assert path is not None
+    assert path.read_bytes() == b"segment"
+
+
 def test_an_empty_object_has_a_copy(blobs: ObjectBlobs, elsewhere: ObjectBlobs) -> None:
     blobs.put_if_absent("p/empty", b"")
     path = elsewhere.local_path("p/empty")

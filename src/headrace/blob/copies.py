@@ -79,6 +79,12 @@ class LocalCopies:
         with contextlib.suppress(OSError):
             self.path(name).unlink()
 
+    def forget_unless(self, name: str, size: int) -> None:
+        """Drop a copy that was cut short or overwritten by accident; the object is the truth."""
+        with contextlib.suppress(OSError):
+            if self.path(name).stat().st_size != size:
+                self.forget(name)
+
     def names(self, folder: str) -> list[str]:
         """The blobs under `folder` that have a copy."""
         found = self._files(self._folder / folder)

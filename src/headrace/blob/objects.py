@@ -77,8 +77,11 @@ class ObjectBlobs:
         return self._ask("read", name, lambda: obstore.get(self._store, name).bytes().to_bytes())
 
     def size(self, name: str) -> int:
+        """Also drops a local copy that has another size: a restore asks this before it opens files."""
         check_name(name)
-        return self._ask("read", name, lambda: int(obstore.head(self._store, name)["size"]))
+        size = self._ask("read", name, lambda: int(obstore.head(self._store, name)["size"]))
+        self._copies.forget_unless(name, size)
+        return size
 
     def list(self, prefix: str) -> list[str]:
         folder = check_prefix(prefix)
