@@ -32,6 +32,8 @@ class BatchProgress:
     upload_ms: float = 0.0
     critical_ms: float = 0.0  # from the last result to the acknowledgement: what the batch waited for
     hidden_ms: float = 0.0  # seal, upload and publish, done while the next batch ran
+    prefetch_hits: int = 0  # sessions that ended, whose rows had been read ahead
+    prefetch_misses: int = 0  # and those whose rows were read from disk then
 
 
 def total(batch: int, summaries: Iterable[Summary]) -> BatchProgress:
@@ -60,6 +62,8 @@ def total(batch: int, summaries: Iterable[Summary]) -> BatchProgress:
         upload_ms=max((part.upload_ms for part in parts), default=0.0),
         critical_ms=max((part.critical_ms for part in parts), default=0.0),
         hidden_ms=max((hidden_ms(part) for part in parts), default=0.0),
+        prefetch_hits=sum(part.prefetch_hits for part in parts),
+        prefetch_misses=sum(part.prefetch_misses for part in parts),
     )
 
 

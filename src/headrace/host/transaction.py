@@ -27,7 +27,7 @@ from headrace.host.commit import EpochCommit
 from headrace.host.contract import Hidden, Summary, Ticket
 from headrace.host.home import entry_of
 from headrace.host.local import LocalSealer
-from headrace.store.contract import Gathered, Store, Write
+from headrace.store.contract import Gathered, ReadsAhead, Store, Write
 from headrace.store.segment import Segment
 
 if TYPE_CHECKING:
@@ -66,6 +66,7 @@ class PartitionTransaction:
         self._drafting: Future[Drafted] | None = None
         self._previous: Epoch | None = None
         self._late_before = store.late_rows
+        self._ahead_before = _read_ahead(store)
         self._frontiers: list[int | None] = []
         self._watermark_ms: int | None = None
         self._spent = dict.fromkeys(("apply", "finish", "log", "seal", "wait", "publish", "critical"), 0.0)
@@ -265,6 +266,7 @@ class PartitionTransaction:
 
     def _summary(self, manifest: Manifest, sealed: list[Segment]) -> Summary:
         ms = {step: round(seconds * 1000, 3) for step, seconds in self._spent.items()}
+        ahead = _read_ahead(self._store)
         return Summary(
             partition=self._ticket.partition,
             version=manifest.version,
@@ -285,6 +287,8 @@ class PartitionTransaction:
             wait_previous_ms=ms["wait"],
             critical_ms=ms["critical"],
             hidden=_hidden(self._previous),
+            prefetch_hits=ahead[0] - self._ahead_before[0],
+            prefetch_misses=ahead[1] - self._ahead_before[1],
         )
 
 
@@ -293,6 +297,11 @@ def _hidden(epoch: Epoch | None) -> Hidden | None:
         return None
     ms = {name: round(spent, 3) for name, spent in epoch.spent_ms.items()}
     return Hidden(epoch.work.version, ms.get("seal", 0.0), ms.get("upload", 0.0), ms.get("publish", 0.0))
+
+
+def _read_ahead(store: Store) -> tuple[int, int]:
+    """How often a store has found rows read ahead, and how often not."""
+    return (store.prefetch_hits, store.prefetch_misses) if isinstance(store, ReadsAhead) else (0, 0)
 
 
 def _parts(block: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

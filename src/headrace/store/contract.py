@@ -116,6 +116,14 @@ class Store(Protocol):
         """What to merge next, if anything; with `many`, only where more segments than that piled up."""
 
 
+@runtime_checkable
+class ReadsAhead(Protocol):
+    """A store that reads rows before they are asked for; counts since it was opened."""
+
+    prefetch_hits: int
+    prefetch_misses: int
+
+
 def of_kind(segments: Sequence[Segment], kind: str) -> list[Segment]:
     """The segments of one kind, in their order."""
     return [segment for segment in segments if segment.kind == kind]
