@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from headrace.spec import OperatorSpec, Window
 from headrace.store.budget import MemoryBudget
-from headrace.store.contract import Compaction, FileKind, Seal, Write
+from headrace.store.contract import Compaction, FileKind, Gathered, Seal, Write
 from headrace.store.kept import Flags, KeptLayout, pieces_of, taken, times_in
 from headrace.store.kept_buckets import Due, bucket_of, closed_for_good_us, crowd, due_windows, files_of
 from headrace.store.kept_groups import Computation, groups_of
@@ -101,7 +101,7 @@ class KeptStore:
     spilled: list[Segment] = field(default_factory=list)
     _fresh: dict[int, _Bucket] = field(default_factory=dict)
     _held: dict[Segment, dict[int, Run]] = field(default_factory=dict)
-    _sealed: list[tuple[Segment, dict[int, Run]]] = field(default_factory=list)
+    _pending: list[dict[int, Run]] = field(default_factory=list)  # one per segment that is being sealed
     _fresh_bytes: int = 0
     _held_bytes: int = 0
 
@@ -243,23 +243,20 @@ class KeptStore:
     # ── commit ───────────────────────────────────────────────────────────────────────────────
 
     def gather(self, watermark_us: int | None) -> Write:
-        live = [
-            bucket for bucket in sorted(self._fresh) if not is_closed(bucket, self._window, watermark_us)
-        ]
-        files = [{bucket: self._arranged(bucket) for bucket in group} for group in self._files(live)]
-        sealed = self._sealed = []
-        spilled, kind, seal = list(self.spilled), self._kind, self.seal
-
-        def write() -> list[Segment]:
-            sealed.extend((seal(kind, [(at, [run]) for at, run in runs.items()]), runs) for runs in files)
-            return [*spilled, *(segment for segment, _ in sealed)]
-
-        return write
+        live = [at for at in sorted(self._fresh) if not is_closed(at, self._window, watermark_us)]
+        self._pending = [{at: self._arranged(at) for at in group} for group in self._files(live)]
+        sections = (
+            (self._kind, [(bucket, [run]) for bucket, run in runs.items()]) for runs in self._pending
+        )
+        return Gathered(self.seal, tuple(sections), tuple(self.spilled))
 
     def settle(self, segments: list[Segment], watermark_us: int | None) -> None:
-        self._held.update(self._sealed)
+        sealed = segments[max(0, len(segments) - len(self._pending)) :]  # what an epoch wrote comes last
+        for segment, runs in zip(sealed, self._pending, strict=False):
+            if {bucket: entry.rows for bucket, entry in segment.sections.items()} == _rows(runs):
+                self._held[segment] = runs
         self.segments, self.spilled, self.watermark_us = by_bucket(segments), [], watermark_us
-        self._sealed, self._fresh, self._fresh_bytes = [], {}, 0
+        self._pending, self._fresh, self._fresh_bytes = [], {}, 0
         there = set(self.segments)
         self._held = {segment: self._live(runs) for segment, runs in self._held.items() if segment in there}
         self._held_bytes = sum(run.nbytes for runs in self._held.values() for run in runs.values())
@@ -317,6 +314,10 @@ def _cut(layout: KeptLayout, run: Run, buckets: np.ndarray) -> Iterator[tuple[in
     order = np.argsort(buckets, kind="stable")
     for part in np.split(order, np.flatnonzero(np.diff(buckets[order])) + 1):
         yield int(buckets[part[0]]), taken(layout, run, part)
+
+
+def _rows(runs: dict[int, Run]) -> dict[int, int]:
+    return {bucket: len(run) for bucket, run in runs.items()}
 
 
 def _row_bytes(sources: list[Source]) -> int:
