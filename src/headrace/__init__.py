@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     )
     from headrace.spark.marks import append, point_update, range_read
     from headrace.spark.progress import progress
+    from headrace.spark.start import start
     from headrace.spark.windows import Session, Sliding, Tumbling, session, sliding, tumbling
 
 __all__ = [
@@ -80,6 +81,7 @@ __all__ = [
     "range_read",
     "session",
     "sliding",
+    "start",
     "stddev",
     "stddev_pop",
     "stddev_samp",
@@ -103,6 +105,7 @@ _HOMES = {
     "sliding": "windows",
     "tumbling": "windows",
     "progress": "progress",
+    "start": "start",
     "explain": "explain",
     "approx_percentile": "holistic",
     "collect_list": "holistic",

@@ -81,7 +81,10 @@ def _check_segment(blobs: Blobs, prefix: str, manifest: Manifest, segment: Segme
 
 def _version_missing(blobs: Blobs, prefix: str, base: int) -> StateMissing:
     return StateMissing(
-        f"version {base} is missing from {blobs.root}/{prefix}: {_found(blobs, prefix)}", hint=_REMEDY
+        f"version {base} is missing from {blobs.root}/{prefix}, and from this machine's log: "
+        f"{_found(blobs, prefix)}",
+        hint=f"{_REMEDY}; where a machine was lost between two commits, hr.start(writer) or "
+        "`headrace recover <checkpoint>` takes the last batch back",
     )
 
 

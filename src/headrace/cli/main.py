@@ -80,5 +80,21 @@ def crash(
     raise typer.Exit(run_rounds(rounds, seed, lanes))
 
 
+@app.command()
+def recover(
+    checkpoint: Annotated[str, typer.Argument(help="The query's checkpoint location.")],
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Do it; without, only say what would be done.")
+    ] = False,
+    local: Annotated[
+        Path | None, typer.Option(help="The hosts' local directory, where it was set.")
+    ] = None,
+) -> None:
+    """Bring a checkpoint and its state together again after a machine was lost."""
+    from headrace.cli.recover import recover as repair
+
+    raise typer.Exit(repair(checkpoint, local, yes, typer.echo))
+
+
 if __name__ == "__main__":
     app()

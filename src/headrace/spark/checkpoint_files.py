@@ -7,6 +7,7 @@ Hadoop's FileSystem in the JVM. Both write a new file first and then put it in t
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,21 @@ class LocalFiles:
             return (self._folder / name).read_text(encoding="utf-8")
         except FileNotFoundError:
             return None
+
+    def list(self, folder: str) -> list[str]:
+        try:
+            found = sorted(path.name for path in (self._folder / folder).iterdir())
+        except FileNotFoundError:
+            return []
+        return [name for name in found if not name.startswith(".")]
+
+    def move(self, name: str, to: str) -> None:
+        source, target = self._folder / name, self._folder / to
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with suppress(FileNotFoundError):
+            source.replace(target)
+            _sync_folder(target.parent)
+            _sync_folder(source.parent)
 
     def write(self, name: str, text: str) -> None:
         path = self._folder / name
@@ -66,6 +82,18 @@ class HadoopFiles:
             return bytes(stream.readAllBytes()).decode()
         finally:
             stream.close()
+
+    def list(self, folder: str) -> list[str]:
+        path = self._path(f"{self.root}/{folder}")
+        found = self._fs.listStatus(path) if self._fs.exists(path) else []
+        names = sorted(str(status.getPath().getName()) for status in found)
+        return [name for name in names if not name.startswith(".")]
+
+    def move(self, name: str, to: str) -> None:
+        source, target = self._path(f"{self.root}/{name}"), self._path(f"{self.root}/{to}")
+        self._fs.mkdirs(target.getParent())
+        if self._fs.exists(source):
+            self._replace(source, target)
 
     def write(self, name: str, text: str) -> None:
         path, temporary = self._path(f"{self.root}/{name}"), self._path(f"{self.root}/{name}.tmp")

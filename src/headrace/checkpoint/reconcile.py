@@ -1,0 +1,117 @@
+"""Spark's checkpoint and state, brought back together after a machine was lost between two acks.
+
+`decide` is pure: Spark's commit log, the operators' records and what is missing on shared storage say
+whether nothing is to be done, one batch is to be taken back, or neither Spark nor we can repair it. Taking a
+batch back moves its entry in `commits/` and the following ones in `offsets/` aside; Spark then replays it
+with its own offsets and its own number, and an idempotent sink skips it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from headrace.coordinator.epochs import base_of
+
+COMMITS, OFFSETS, WITHDRAWN = "commits", "offsets", "headrace-withdrawn"
+
+
+class CheckpointFiles(Protocol):
+    """Spark's checkpoint directory."""
+
+    root: str
+
+    def list(self, folder: str) -> list[str]:
+        """Names of the files in a folder, hidden ones left out; empty when it is not there."""
+
+    def read(self, name: str) -> str | None:
+        """The text of a file, or None when it is not there."""
+
+    def move(self, name: str, to: str) -> None:
+        """Put a file elsewhere under the checkpoint, over one that is there; fine when it is gone."""
+
+
+@dataclass(frozen=True)
+class OperatorFound:
+    """One operator: the batches it began, and which partitions lack which of the versions asked for."""
+
+    name: str
+    begun: tuple[int, ...]
+    missing: Mapping[int, tuple[int, ...]]  # version: partitions; empty where all have it
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What is to be done; `batch` and `offsets` are what is withdrawn."""
+
+    action: Literal["nothing", "withdraw", "refuse"]
+    reason: str
+    batch: int | None = None
+    offsets: tuple[int, ...] = ()
+
+
+def versions_wanted(begun: Sequence[int], committed: int) -> list[int]:
+    """The version that the batch after `committed` starts from, and the one before it; newest first."""
+    newest = base_of(begun, committed + 1)
+    before = None if newest is None else base_of(begun, newest)
+    return [version for version in (newest, before) if version is not None]
+
+
+def decide(committed: int | None, offsets: Iterable[int], operators: Sequence[OperatorFound]) -> Decision:
+    """What to do when Spark has committed batch `committed`, and planned the batches of `offsets`."""
+    if committed is None:
+        return Decision("nothing", "Spark has committed no batch")
+    lacking = [operator for operator in operators if _lacks(operator, committed + 1)]
+    if not lacking:
+        return Decision("nothing", f"state of batch {committed} is complete")
+    for operator in lacking:
+        newest = base_of(operator.begun, committed + 1)
+        if newest != committed:
+            return Decision(
+                "refuse",
+                f"operator {operator.name} last ran in batch {newest}, whose state is missing, and Spark "
+                f"has gone on to batch {committed} since: Spark can replay the last batch, and no more",
+            )
+    for operator in operators:
+        if committed in operator.begun and _lacks(operator, committed):
+            return Decision(
+                "refuse",
+                f"state of operator {operator.name} is missing for batch {committed} and also for batch "
+                f"{base_of(operator.begun, committed)} before it: more than a lost machine explains",
+            )
+    gone = ", ".join(f"{operator.name} {_partitions(operator, committed)}" for operator in lacking)
+    later = tuple(sorted(number for number in offsets if number > committed))
+    return Decision("withdraw", f"state of batch {committed} is missing: {gone}", committed, later)
+
+
+def _lacks(operator: OperatorFound, batch: int) -> bool:
+    """Whether `batch` could not begin."""
+    base = base_of(operator.begun, batch)
+    return base is not None and bool(operator.missing.get(base))
+
+
+def _partitions(operator: OperatorFound, version: int) -> str:
+    missing = operator.missing[version]
+    return f"partition{'s' if len(missing) > 1 else ''} {', '.join(map(str, missing))}"
+
+
+def numbers(files: CheckpointFiles, folder: str) -> list[int]:
+    """The batches that have an entry in one of Spark's logs."""
+    return sorted(int(name) for name in files.list(folder) if name.isdecimal())
+
+
+def withdraw(files: CheckpointFiles, decision: Decision) -> list[str]:
+    """Move Spark's entries aside, the newest first; what was moved.
+
+    In this order a crash in between leaves a checkpoint that Spark understands and that decides the same
+    again: a planned batch less is planned again, and only then is the committed one taken back.
+    """
+    assert decision.batch is not None, "only a withdrawal withdraws"
+    entries = [f"{OFFSETS}/{number}" for number in reversed(decision.offsets)]
+    entries.append(f"{COMMITS}/{decision.batch}")
+    for entry in entries:
+        folder, _, number = entry.partition("/")
+        for name in (f"{folder}/.{number}.crc", entry):
+            files.move(name, f"{WITHDRAWN}/{name}")
+    return entries
