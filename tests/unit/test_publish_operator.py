@@ -56,6 +56,14 @@ CHANGES = [
         {"partitions": 8},
         ["partitions were 4, are now 8 (set spark.headrace.partitions back to 4)"],
     ),
+    ({"store": "memory"}, []),
+    (
+        {"store": "rocksdb"},
+        [
+            "the store was rmw, is now rocksdb "
+            "(say .store('rmw') on the operator, or set spark.headrace.store back)"
+        ],
+    ),
 ]
 
 

@@ -90,7 +90,17 @@ def differences(old: OperatorSpec, new: OperatorSpec) -> list[str]:
             f"partitions were {old.partitions}, are now {new.partitions} "
             f"(set spark.headrace.partitions back to {old.partitions})"
         )
+    if _files(old) != _files(new):
+        found.append(
+            f"the store was {old.store}, is now {new.store} "
+            f"(say .store({old.store!r}) on the operator, or set spark.headrace.store back)"
+        )
     return found
+
+
+def _files(spec: OperatorSpec) -> str:
+    """Whose files the state is in: the memory store writes those of the layout that it holds."""
+    return "rmw" if spec.store == "memory" else spec.store
 
 
 Part = tuple[str, str]  # what the user calls it, and what it is

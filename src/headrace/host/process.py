@@ -17,6 +17,7 @@ import shutil
 import signal
 import socket
 import sys
+import tempfile
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -88,6 +89,7 @@ class Host:
     def _open(self) -> StateService:
         shutil.rmtree(self._paths.scratch, ignore_errors=True)
         self._paths.scratch.mkdir(mode=0o700)
+        tempfile.tempdir = str(self._paths.scratch)  # whatever a store puts aside goes when the host does
         if self._settings.warm:
             warm_kernels()
         opener = open_by_name(self._settings.service)
