@@ -42,7 +42,7 @@ def batches_of(seed: int) -> list[Batch]:
         ([row(batch, 0) for _ in range(40)], [row(batch, 1) for _ in range(30 * (batch != 2))])
         for batch in range(1, BATCHES)
     ]
-    return [*made, ([(None, 1000, "end")], [(None, 1000, "end")])]
+    return [*made, ([(99, 1000, "end")], [(99, 1000, "end")])]
 
 
 def closed_before(batches: list[Batch]) -> list[int | None]:
