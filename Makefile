@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 
-.PHONY: run test lint crash bench clean setup
+.PHONY: run test lint crash simulate bench clean setup
 
 $(STAMP): constraints.txt pyproject.toml
 	test -d $(VENV) || $(PYTHON) -m venv $(VENV)
@@ -26,6 +26,10 @@ test: $(STAMP) lint
 
 crash: $(STAMP)
 	$(BIN)/headrace crash --rounds 200
+
+SEEDS ?= 1000
+simulate: $(STAMP)
+	$(BIN)/headrace simulate --seeds $(SEEDS)
 
 bench: $(STAMP)
 	$(BIN)/headrace bench rmw

@@ -132,6 +132,7 @@ class Crew:
     clock: Clock = field(default_factory=SystemClock)
     limits: Limits = field(default_factory=Limits)
     probe: Probe = unobserved
+    watched: bool = True  # whether the host looks for steps that stand still
 
     def close(self) -> None:
         """What is under way is finished first."""

@@ -1,8 +1,8 @@
 """Spark's checkpoint and state, brought back together after a machine was lost between two acks.
 
 `decide` is pure: Spark's commit log, the operators' records and what is missing on shared storage say
-whether nothing is to be done, one batch is to be taken back, or neither Spark nor we can repair it. Taking a
-batch back moves its entry in `commits/` and the following ones in `offsets/` aside; Spark then replays it
+whether nothing is to be done, one batch is to be taken back, or neither Spark nor we can repair it. Taking
+a batch back moves its entry in `commits/` and the following ones in `offsets/` aside; Spark then replays it
 with its own offsets and its own number, and an idempotent sink skips it.
 """
 

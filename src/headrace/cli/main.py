@@ -81,6 +81,18 @@ def crash(
 
 
 @app.command()
+def simulate(
+    seeds: Annotated[int, typer.Option(help="How many runs.")] = 1000,
+    first: Annotated[int, typer.Option(help="The first run's seed; a violation names its own.")] = 0,
+    workers: Annotated[int, typer.Option(help="How many processes run them.")] = 2,
+) -> None:
+    """Simulate commits over storage that fails and hosts that die, without Spark."""
+    from headrace.testing.simulation import run_many
+
+    raise typer.Exit(run_many(seeds, first, workers))
+
+
+@app.command()
 def recover(
     checkpoint: Annotated[str, typer.Argument(help="The query's checkpoint location.")],
     yes: Annotated[

@@ -197,7 +197,13 @@ class Partition:
             return held
         self._forget()
         self.manifest = self._manifest_at(ticket.base, truth)
-        ensure_operator(self.home.blobs, ticket.query, ticket.operator, create=ticket.base is None)
+        ensure_operator(
+            self.home.blobs,
+            ticket.query,
+            ticket.operator,
+            create=ticket.base is None,
+            clock=self.crew.clock,
+        )
         self._store = self._load(ticket, run)
         self._compacted = self._upkeep.relieve(self, self._store)
         return self._store

@@ -17,7 +17,6 @@ from headrace.checkpoint.log import LocalLog
 from headrace.checkpoint.pipeline import CommitPipeline, Crew
 from headrace.checkpoint.publish import ManifestPublisher
 from headrace.checkpoint.runs import claim_run
-from headrace.clock import SystemClock
 from headrace.format.names import partition_prefix
 from headrace.host.contract import Ticket, Transaction
 from headrace.host.home import PartitionHome
@@ -62,7 +61,7 @@ class PartitionService:
         key = (ticket.location, ticket.query, ticket.start)
         with self._claiming:
             if key not in self._runs:
-                self._runs[key] = claim_run(blobs, ticket.query, ticket.start)
+                self._runs[key] = claim_run(blobs, ticket.query, ticket.start, clock=self._crew.clock)
             return self._runs[key]
 
     def _partition(self, ticket: Ticket, blobs: Blobs) -> Partition:
@@ -70,7 +69,7 @@ class PartitionService:
         if key not in self._partitions:
             self._rest(IDLE_S)
             prefix = partition_prefix(ticket.query, ticket.operator.name, ticket.partition)
-            publisher = ManifestPublisher(blobs, prefix, SystemClock())
+            publisher = ManifestPublisher(blobs, prefix, self._crew.clock)
             log = LocalLog.of(self._locations.local, ticket.location, prefix)
             home = PartitionHome(blobs, prefix, publisher, itertools.count(), log)
             pipeline = CommitPipeline(self._crew, prefix, lambda: bool(self._locations.waits_ms()))
@@ -80,7 +79,7 @@ class PartitionService:
 
     def _watch_commits(self) -> None:
         """The heartbeat of commits: one thread for all partitions."""
-        if self._watch is None:
+        if self._watch is None and self._crew.watched:
             self._watch = threading.Thread(target=self._look, name="commit-watch", daemon=True)
             self._watch.start()
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -61,8 +61,8 @@ class Compacted:
 class Upkeep:
     """The host's background worker."""
 
-    def __init__(self) -> None:
-        self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="upkeep")
+    def __init__(self, pool: Executor | None = None) -> None:
+        self._pool = pool or ThreadPoolExecutor(max_workers=1, thread_name_prefix="upkeep")
         self._stop = threading.Event()
         self._busy: set[int] = set()
         self._mutex = threading.Lock()

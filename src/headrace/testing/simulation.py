@@ -1,0 +1,333 @@
+"""A seeded simulation of commits: one partition, a driver like Spark, storage that fails, hosts that die.
+
+One seed is one run: a few batches in one of the commit modes, with faults drawn from the seed: requests
+that are applied or not and reported or not, background jobs in any order, a death at any moment of the
+pipeline or at any request, steps that seem to stand still, a driver that forgets a batch, a local disk that
+is lost. No Spark, no threads, no clock.
+
+What must hold: every batch gives what a plain dict gives; what a version holds never changes once it was
+published; a batch is lost only with the local disk, then only the last one, and `decide` takes back just
+that one; and at the end the state on shared storage alone is the model's.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import shutil
+import tempfile
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.blob.base import Blobs
+from headrace.blob.files import FileBlobs
+from headrace.blob.locations import Locations
+from headrace.checkpoint.pipeline import Moment
+from headrace.checkpoint.reconcile import OperatorFound, decide, versions_wanted
+from headrace.errors import ReadBack, StateMissing, TryAgain
+from headrace.format.manifest import decode
+from headrace.host.contract import Ticket
+from headrace.host.redo import StateOf, missing
+from headrace.host.service import PartitionService
+from headrace.host.upkeep import Upkeep
+from headrace.options import COMMIT_MODES, CommitMode
+from headrace.spec import Accumulator, Field, OperatorSpec, input_schema
+from headrace.testing.clock import ManualClock
+from headrace.testing.faulty_blobs import FaultyBlobs, Outcome
+from headrace.testing.stepped_crew import Crash, SteppedExecutor, SteppedJobs, stepped_crew
+
+QUERY = "query"
+ATTEMPTS_MAX = 60
+CHUNK = 100  # seeds that a process runs at a time
+SPEC = OperatorSpec(
+    name="sums",
+    keys=(Field("k0", "string", "key"),),
+    inputs=(Field("v0", "int64", "amount"),),
+    accumulators=(Accumulator("count", None, "int64"), Accumulator("sum", "v0", "int64")),
+    window=None,
+    emit="changes",
+    timed=False,
+    delays_ms=(),
+    partitions=1,
+)
+
+State = dict[str, tuple[int, int]]
+Rows = list[tuple[str, int]]
+
+
+@dataclass
+class Weather:
+    """What goes wrong, drawn from the seed."""
+
+    randomness: random.Random
+    fault_rate: float
+    crash_rate: float
+
+    def outcome(self, operation: str) -> Outcome:
+        self.perhaps_crash()
+        if self.randomness.random() >= self.fault_rate:
+            return Outcome.DONE
+        return self.randomness.choice([Outcome.REFUSED, Outcome.REPLY_LOST, Outcome.REQUEST_LOST])
+
+    def probe(self, moment: Moment) -> None:
+        self.perhaps_crash()
+
+    def perhaps_crash(self) -> None:
+        if self.randomness.random() < self.crash_rate:
+            raise Crash
+
+
+class WitnessedBlobs(FileBlobs):
+    """Storage that sees to it that what was published once stays what it was."""
+
+    def __init__(self, root: Path, seen: dict[str, bytes]) -> None:
+        super().__init__(root)
+        self._seen = seen
+
+    def put_if_absent(self, name: str, data: bytes) -> None:
+        super().put_if_absent(name, data)
+        if name.endswith(".manifest"):
+            write_id = decode(data, name).write_id
+            assert self._seen.setdefault(write_id, data) == data, f"{name} was published twice, differently"
+
+
+@dataclass
+class Simulation:
+    """One run."""
+
+    seed: int
+    folder: Path
+    randomness: random.Random = field(init=False)
+    spark: int = -1  # the last batch in Spark's commit log
+    begun: list[int] = field(default_factory=list)
+    attempt: int = 0
+    starts: int = 0
+    disk_lost: bool = False
+    lost: int = 0
+    seen: dict[str, bytes] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.randomness = random.Random(self.seed)
+        draw = self.randomness
+        self.mode: CommitMode = draw.choice(COMMIT_MODES)
+        self.batches = draw.randint(3, 7)
+        self.weather = Weather(draw, draw.choice([0.0, 0.05, 0.2]), draw.choice([0.0, 0.01, 0.04]))
+        self.inputs = [self._rows() for _ in range(self.batches)]
+        self.models = self._models()
+        self.boot()
+
+    def _rows(self) -> Rows:
+        draw = self.randomness
+        return [(f"key-{draw.randint(0, 12)}", draw.randint(-5, 5)) for _ in range(draw.randint(0, 12))]
+
+    def _models(self) -> dict[int, State]:
+        models: dict[int, State] = {-1: {}}
+        for number, rows in enumerate(self.inputs):
+            state = dict(models[number - 1])
+            for key, amount in rows:
+                count, total = state.get(key, (0, 0))
+                state[key] = (count + 1, total + amount)
+            models[number] = state
+        return models
+
+    # ── processes ────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def shared(self) -> Path:
+        return self.folder / "shared"
+
+    @property
+    def local(self) -> Path:
+        return self.folder / "local"
+
+    def boot(self) -> None:
+        """A new host; the one before it is dead, and its jobs with it."""
+        self.jobs, self.clock = SteppedJobs(self.randomness), ManualClock()
+        crew = stepped_crew(self.jobs, self.clock, self.weather.probe)
+        self.service = PartitionService(
+            64 << 20, self._locations(), crew, Upkeep(SteppedExecutor(self.jobs))
+        )
+
+    def _locations(self) -> Locations:
+        def wrap(blobs: Blobs) -> Blobs:
+            return FaultyBlobs(WitnessedBlobs(self.shared, self.seen), self.weather.outcome)
+
+        return Locations(self.local, wrap=wrap, clock=self.clock)
+
+    def trouble(self) -> None:
+        """What may happen between two batches."""
+        draw = self.randomness
+        for _ in range(draw.randint(0, 4)):
+            self.jobs.step()
+        if draw.random() < 0.05:
+            self.clock.sleep_ms(120_000)
+            for partition in self.service._partitions.values():
+                partition.pipeline.look()
+        if draw.random() < 0.1:
+            raise Crash
+        if self.mode != "sync" and draw.random() < 0.05:
+            shutil.rmtree(self.local, ignore_errors=True)
+            self.disk_lost = True
+            raise Crash
+
+    # ── the driver ───────────────────────────────────────────────────────────────────────────
+
+    def run(self) -> None:
+        for _ in range(ATTEMPTS_MAX * self.batches):
+            if self.spark == self.batches - 1:
+                break
+            try:
+                self.trouble()
+                self.batch(self.spark + 1)
+            except Crash:
+                self.after_crash()
+            except (TryAgain, ReadBack):
+                continue
+            except StateMissing:
+                self.reconcile()
+        self.calm()
+        assert self.spark == self.batches - 1, f"seed {self.seed}: stuck after batch {self.spark}"
+        self.verify()
+
+    def after_crash(self) -> None:
+        self.boot()
+        if self.randomness.random() < 0.5:  # the driver died too
+            self.starts, self.attempt = self.starts + 1, 0
+
+    def batch(self, number: int) -> None:
+        self.begun = [batch for batch in self.begun if batch < number] + [number]
+        transaction = self.service.begin(self.ticket(number))
+        try:
+            results = self._exchange(transaction, self.inputs[number])
+            expected = {key: self.models[number][key] for key, _ in self.inputs[number]}
+            assert results == expected, f"seed {self.seed}: batch {number} gave {results}, not {expected}"
+            transaction.commit()
+        except Exception:
+            transaction.abort()
+            raise
+        if self.randomness.random() > 0.1:  # else Spark dies before it logs the commit, and replays
+            self.spark, self.disk_lost = number, False
+
+    def ticket(self, number: int) -> Ticket:
+        self.attempt += 1
+        base = max((batch for batch in self.begun if batch < number), default=None)
+        start, where = f"start-{self.starts}", str(self.shared)
+        return Ticket(start, QUERY, SPEC, 0, number, base, self.attempt, where, 3, self.mode)
+
+    def _exchange(self, transaction: Any, rows: Rows) -> State:
+        if rows:
+            transaction.apply(batch_of(rows))
+        return state_of(transaction.finish([]))
+
+    def reconcile(self) -> None:
+        """A version is missing: that must be the lost disk, and one batch."""
+        assert self.disk_lost, f"seed {self.seed}: version {self.spark} is gone, and no disk was lost"
+        blobs, state = FileBlobs(self.shared), StateOf(str(self.shared), QUERY, SPEC.name, 1)
+        gone = {
+            version: missing(blobs, state, version) for version in versions_wanted(self.begun, self.spark)
+        }
+        decision = decide(self.spark, [self.spark + 1], [OperatorFound(SPEC.name, tuple(self.begun), gone)])
+        assert decision.action == "withdraw", f"seed {self.seed}: {decision.reason}"
+        assert decision.batch == self.spark
+        self.spark, self.lost, self.disk_lost = self.spark - 1, self.lost + 1, False
+        self.starts, self.attempt = self.starts + 1, 0
+
+    # ── the end ──────────────────────────────────────────────────────────────────────────────
+
+    def calm(self) -> None:
+        self.weather = Weather(self.randomness, 0.0, 0.0)
+
+    def verify(self) -> None:
+        """With everything published, shared storage alone has the state."""
+        self.boot()
+        self._settle()
+        shutil.rmtree(self.local, ignore_errors=True)
+        self.boot()
+        transaction = self.service.begin(self.ticket(self.batches))
+        found = self._exchange(transaction, [(f"key-{key}", 0) for key in range(13)])
+        expected = {f"key-{key}": (1, 0) for key in range(13)}
+        for key, (count, total) in self.models[self.batches - 1].items():
+            expected[key] = (count + 1, total)
+        assert found == expected, f"seed {self.seed}: the state is {found}, not {expected}"
+        transaction.abort()
+        self.service.close()
+
+    def _settle(self) -> None:
+        """Begin once, so that a log that was left behind is published."""
+        try:
+            self.service.begin(self.ticket(self.batches)).abort()
+        except StateMissing:
+            self.reconcile()
+            self.run()
+        self.jobs.drain()
+        self.service.close()
+
+
+def batch_of(rows: Rows) -> pa.RecordBatch:
+    hashes = np.array([sum(key.encode()) % 5 << 40 for key, _ in rows], np.int64)
+    keys, amounts = pa.array([key for key, _ in rows]), pa.array([amount for _, amount in rows], pa.int64())
+    return pa.RecordBatch.from_arrays([pa.array(hashes), keys, amounts], schema=input_schema(SPEC))
+
+
+def state_of(batches: Iterable[pa.RecordBatch]) -> State:
+    rows = [row for batch in batches for row in zip(*(c.to_pylist() for c in batch.columns), strict=True)]
+    return {key: (count, total) for key, count, total in rows}
+
+
+def simulate(seed: int) -> Simulation:
+    """One run; raises `AssertionError` with the seed when something does not hold."""
+    memory = Path("/dev/shm")
+    folder = tempfile.mkdtemp(prefix="headrace-simulation-", dir=memory if memory.is_dir() else None)
+    try:
+        simulation = Simulation(seed, Path(folder))
+        simulation.run()
+        return simulation
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@dataclass(frozen=True)
+class Met:
+    """What many runs met."""
+
+    runs: int = 0
+    starts: int = 0
+    lost: int = 0
+    failed: tuple[str, ...] = ()
+
+    def __add__(self, other: Met) -> Met:
+        failed = self.failed + other.failed
+        return Met(self.runs + other.runs, self.starts + other.starts, self.lost + other.lost, failed)
+
+    def __str__(self) -> str:
+        verdict = "no violation" if not self.failed else "\n".join(["violations:", *self.failed])
+        return f"{self.runs} runs, {self.starts} restarts, {self.lost} batches taken back: {verdict}"
+
+
+def run_seeds(seeds: Sequence[int]) -> Met:
+    """Run them one after another, quietly."""
+    logging.getLogger("headrace").setLevel(logging.CRITICAL)
+    met = Met()
+    for seed in seeds:
+        try:
+            run = simulate(seed)
+            met += Met(1, run.starts, run.lost)
+        except Exception as error:
+            met += Met(1, failed=(f"seed {seed}: {error!r}",))
+    return met
+
+
+def run_many(count: int, first: int, workers: int) -> int:
+    """Run many seeds in several processes and say what they met; the exit code."""
+    parts = [range(first + start, first + min(start + CHUNK, count)) for start in range(0, count, CHUNK)]
+    with ProcessPoolExecutor(workers, get_context("spawn")) as processes:
+        met = sum(processes.map(run_seeds, parts), Met())
+    print(met)
+    return 1 if met.failed else 0
