@@ -52,6 +52,8 @@ CASES: list[tuple[StoreName, Window]] = [
     ("aar", Window(10)),
     ("aar", Window(12, slide_us=4)),
     ("range", Window(12, slide_us=4)),
+    ("aar", Window(10, lateness_us=12)),
+    ("range", Window(12, slide_us=4, lateness_us=6)),
     ("aur", Window(4, session=True)),
 ]
 
@@ -80,24 +82,28 @@ def batch_of(spec: OperatorSpec, said: list[Row]) -> pa.RecordBatch:
 
 @dataclass
 class Model:
-    """All rows that were in time for a window that is not over."""
+    """All rows that were in time for a window that takes rows."""
 
     window: Window
     watermark: int | None = None
     held: list[tuple[Bounds, Row]] = field(default_factory=list)
 
-    def epoch(self, said: list[Row], watermark: int | None) -> Counter[tuple[Any, ...]]:
-        self.held += [
-            (bounds, row) for row in said for bounds in self._windows(row[2]) if self._open(bounds)
-        ]
+    def epoch(self, said: list[Row], watermark: int) -> Counter[tuple[Any, ...]]:
+        timely = [(at, row) for row in said for at in self._windows(row[2]) if self._takes(at)]
+        fresh, before = {(at, row[0]) for at, row in timely}, self.watermark
+        self.held += timely
         self.watermark = watermark
         whole = self._sessions() if self.window.session else self.held
-        over = [(bounds, row) for bounds, row in whole if not self._open(bounds)]
-        self.held = [at for at, (bounds, _) in zip(self.held, whole, strict=True) if self._open(bounds)]
+        over = [
+            (at, row)
+            for at, row in whole
+            if at[1] <= watermark and (before is None or at[1] > before or (at, row[0]) in fresh)
+        ]
+        self.held = [held for held, (at, _) in zip(self.held, whole, strict=True) if self._takes(at)]
         return joined(over)
 
-    def _open(self, bounds: Bounds) -> bool:
-        return self.watermark is None or bounds[1] > self.watermark
+    def _takes(self, bounds: Bounds) -> bool:
+        return self.watermark is None or bounds[1] + self.window.lateness_us > self.watermark
 
     def _windows(self, time: int) -> list[Bounds]:
         width, every = self.window.width_us, self.window.every_us

@@ -188,3 +188,22 @@ def test_a_stream_is_joined_with_itself(spark: SparkSession, tmp_path: Path) -> 
     out = left.join(hr.stream(renamed), on="id", window=hr.tumbling("10 seconds"))
     got = run(case, out.select("id", "name", "other"))
     assert got == Counter([(1, x, y) for x in "ab" for y in "ab"] + [(2, "c", "c"), (1, "d", "d")])
+
+
+def test_a_session_spans_the_rows_of_both_streams(spark: SparkSession, tmp_path: Path) -> None:
+    streams, case = Streams(spark, tmp_path / "in"), Case(spark, tmp_path / "in", tmp_path / "ck")
+    streams.feed(0, ([(1, 1, "a"), (1, 9, "b"), (2, 1, "c")], [(1, 5, "x"), (1, 30, "y")]), None)
+    streams.feed(1, ([(None, 31, "d"), (9, 100, "z")], [(9, 100, "z")]), None)
+    left, right = stream(streams.read(0), "seen", 0), stream(streams.read(1), "opened", 1)
+    out = left.join(right, on=[KEYS], window=hr.session("4 seconds"), how="full")
+    seconds = [F.unix_seconds(f"window.{bound}") for bound in ("start", "end")]
+    got = run(case, out.select("id", *seconds, "name", "item.title"))
+    assert got == Counter(
+        [
+            (1, 1, 13, "a", "x"),
+            (1, 1, 13, "b", "x"),
+            (1, 30, 34, None, "y"),
+            (2, 1, 5, "c", None),
+            (None, 31, 35, "d", None),
+        ]
+    )

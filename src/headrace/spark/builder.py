@@ -181,15 +181,16 @@ class Stream:
         Parameters
         ----------
         other : Stream
-            The right stream. Both streams need a watermark; a window closes when the later of the two has
+            The right stream. Both streams need a watermark; a window closes when both watermarks have
             passed its end, and its rows come out then.
         on : str or list
             The keys: a column name, or a list of names and of pairs ``("<left>", "<right>")``. Keys of
             different types are compared in the type that Spark would compare them in. A null key never
             matches.
-        window : TimeWindow
-            Where rows meet, such as ``hr.tumbling("10 seconds")``. Event times are those of the watermarks,
-            unless the window names a column that both streams have.
+        window : Tumbling, Sliding or Session
+            Where rows meet, such as ``hr.tumbling("10 seconds")``. A pair comes out of every window that
+            holds both rows; a session spans the rows of both streams. Event times are those of the
+            watermarks, unless the window names a column that both streams have.
         how : {"inner", "left", "right", "full"}
             Which rows without a partner in their window come out too, with nulls for the other stream.
 
@@ -211,10 +212,10 @@ class Stream:
                 f"join takes another stream, not {type(other).__name__}", hint="wrap it: hr.stream(…)"
             )
         sides = [Side(stream.df, _event_time(stream)) for stream in (self, other)]
-        request = JoinRequest(
-            sides[0], sides[1], on, window, how, self.called or other.called, self.kept_in
+        store = other.kept_in if self.kept_in == "auto" else self.kept_in
+        return build_join(
+            JoinRequest(sides[0], sides[1], on, window, how, self.called or other.called, store)
         )
-        return build_join(request)
 
 
 @dataclass(frozen=True, eq=False)
