@@ -49,3 +49,40 @@ def test_a_session_comes_again_within_its_lateness(case: Case) -> None:
         (1, "a", at(0), at(13), 2, 3.0),
         (2, "b", at(20), at(31), 2, 2.0),
     ]
+
+
+def test_kept_rows_of_a_session_outlive_hosts(case: Case) -> None:
+    def medians() -> DataFrame:
+        rows = hr.stream(case.source()).withWatermark("ts", "5 seconds")
+        kept = rows.groupBy("user", hr.session("10 seconds")).agg(
+            middle=hr.median("amount"), all=hr.collect_list("amount"), n=hr.count()
+        )
+        return kept.select("user", "window.start", "window.end", "middle", "all", "n")
+
+    case.feed(("a", 100, 1.0), ("b", 102, 1.0), ("a", 114, 2.0))
+    case.feed(("c", 114, 1.0))
+    assert case.run(medians()) == []
+    case.kill_hosts()
+    case.feed(("a", 107, 4.0), ("b", 99, 9.0), ("c", 140, 1.0))
+    assert case.run(medians()) == [
+        (2, "a", at(100), at(124), 2.0, [1.0, 4.0, 2.0], 3),
+        (2, "b", at(102), at(112), 1.0, [1.0], 1),
+        (2, "c", at(114), at(124), 1.0, [1.0], 1),
+    ]
+
+
+def test_a_join_over_sessions(case: Case) -> None:
+    case.feed(("a", 100, 1.0), ("a", 108, -2.0), ("b", 100, -1.0), ("c", 101, 1.0))
+    case.feed(("a", 115, 3.0), ("b", 111, 5.0))
+    case.feed(("z", 200, 1.0), ("z", 200, -1.0))
+    ins = hr.stream(case.source().where("amount > 0")).withWatermark("ts", "30 seconds")
+    negative = case.source().where("amount < 0").withColumnsRenamed({"amount": "out", "ts": "at"})
+    outs = hr.stream(negative).withWatermark("at", "30 seconds")
+    joined = ins.join(outs, on="user", window=hr.session("10 seconds"), how="left")
+    came = case.run(joined.select("user", "window.start", "window.end", "amount", "out"))
+    assert sorted((row[1:] for row in came), key=repr) == [
+        ("a", at(100), at(125), 1.0, -2.0),
+        ("a", at(100), at(125), 3.0, -2.0),
+        ("b", at(111), at(121), 5.0, None),
+        ("c", at(101), at(111), 1.0, None),
+    ]
