@@ -20,8 +20,25 @@ WIDTH_S, DELAY_S = 60, 30
 MINUTES_PER_BATCH = 3
 START = dt.datetime(2024, 3, 31, 0, 40, tzinfo=dt.UTC)  # Berlin's clocks change 20 minutes later
 
-Mode = Literal["running", "window changes", "window final", "window without watermark"]
-MODES: tuple[Mode, ...] = ("running", "window changes", "window final", "window without watermark")
+Mode = Literal[
+    "running",
+    "window changes",
+    "window final",
+    "window without watermark",
+    "sliding changes",
+    "sliding final",
+    "late final",
+]
+# Width, slide and lateness of the windows of each mode, in seconds.
+WINDOWS: dict[Mode, tuple[int, int, int]] = {
+    "window changes": (WIDTH_S, WIDTH_S, 0),
+    "window final": (WIDTH_S, WIDTH_S, 0),
+    "window without watermark": (WIDTH_S, WIDTH_S, 0),
+    "sliding changes": (WIDTH_S, 20, 0),
+    "sliding final": (WIDTH_S, 25, 0),
+    "late final": (WIDTH_S, 20, 240),
+}
+MODES: tuple[Mode, ...] = ("running", *WINDOWS)
 Generator = Callable[[random.Random], Any]
 
 LEAVES: dict[str, Generator] = {

@@ -11,7 +11,7 @@ import datetime as dt
 import math
 from typing import Any
 
-from cases import BATCHES, DELAY_S, WIDTH_S, Case
+from cases import BATCHES, DELAY_S, WIDTH_S, WINDOWS, Case
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
@@ -21,23 +21,39 @@ EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 def expected(spark: SparkSession, case: Case) -> list[Rows]:
     """The rows to be emitted by each batch."""
-    windowed = case.mode != "running"
     marks = watermarks(case)
-    kept = [row for row in case.rows if not windowed or not is_late(row, marks)]
-    frame = spark.createDataFrame(kept, case.schema)
-    after = frame.withColumn("at", F.explode(F.sequence("batch", F.lit(BATCHES - 1))))
+    frame = spark.createDataFrame(list(case.rows), case.schema)
     groups: list[Column] = [F.col("at"), *(F.col(key) for key in case.keys)]
-    if windowed:
-        groups.append(F.window("ts", f"{WIDTH_S} seconds"))
+    if case.mode != "running":
+        frame = in_windows(frame, case, marks)
+        groups.append(F.col("window"))
+    after = frame.withColumn("at", F.explode(F.sequence("batch", F.lit(BATCHES - 1))))
     state = after.groupBy(*groups).agg(
         F.max("batch").alias("touched"), *(_sparks(*a) for a in case.aggregates)
     )
     emitted: list[Rows] = [{} for _ in range(BATCHES)]
     for row in state.collect():
-        at, touched = row["at"], row["touched"]
-        if at == closed_in(row, marks) if case.mode == "window final" else touched == at:
-            emitted[at].update(by_group([row], case))
+        if is_emitted(row, case, marks):
+            emitted[row["at"]].update(by_group([row], case))
     return emitted
+
+
+def is_emitted(row: Row, case: Case, marks: list[int | None]) -> bool:
+    """Whether the batch that the row is the state after emits it: changed, closed now, or changed since."""
+    changed = row["touched"] == row["at"]
+    if not case.mode.endswith("final"):
+        return bool(changed)
+    closed = closed_in(row, marks)
+    return closed is not None and bool(closed == row["at"] or (changed and closed < row["at"]))
+
+
+def in_windows(frame: DataFrame, case: Case, marks: list[int | None]) -> DataFrame:
+    """Rows once for each of their windows that still took rows when their batch came."""
+    width, slide, lateness = WINDOWS[case.mode]
+    rows = frame.withColumn("window", F.window("ts", f"{width} seconds", f"{slide} seconds"))
+    before = F.array(*(F.lit(mark).cast("bigint") for mark in [None, *marks]))[F.col("batch")]
+    through = F.unix_millis(F.col("window.end")) + lateness * 1000
+    return rows.where(before.isNull() | (through > before))
 
 
 def watermarks(case: Case) -> list[int | None]:

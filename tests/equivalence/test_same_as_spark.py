@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cases import BATCHES, DELAY_S, MODES, WIDTH_S, Case, case_of
+from cases import BATCHES, DELAY_S, MODES, WINDOWS, Case, case_of
 from oracle import Rows, by_group, differences, expected, is_late, schema_of, watermarks
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -39,8 +39,11 @@ def operator(stream: DataFrame, case: Case) -> DataFrame:
         rows = rows.withWatermark("ts", f"{DELAY_S} seconds")
     if case.mode == "running":
         return rows.groupBy(*case.keys).agg(**aggregates)
-    emit = "final" if case.mode == "window final" else "changes"
-    window = hr.tumbling(f"{WIDTH_S} seconds", on="ts")
+    emit = "final" if case.mode.endswith("final") else "changes"
+    width, slide, lateness = (f"{seconds} seconds" for seconds in WINDOWS[case.mode])
+    window = hr.sliding(width, slide, on="ts", lateness=lateness)
+    if slide == width:
+        window = hr.tumbling(width, on="ts", lateness=lateness)
     return rows.groupBy(*case.keys, window).agg(emit=emit, **aggregates)
 
 
@@ -80,7 +83,9 @@ def test_result_types_are_sparks(spark: SparkSession, tmp_path: Path, seed: int)
     case = case_of(seed)
     stream = spark.readStream.schema(case.schema).parquet(str(tmp_path))
     mine = operator(stream, case)
-    groups = [*case.keys] if case.mode == "running" else [*case.keys, F.window("ts", f"{WIDTH_S} seconds")]
+    groups: list[Any] = [*case.keys]
+    if case.mode != "running":
+        groups.append(F.window("ts", *(f"{seconds} seconds" for seconds in WINDOWS[case.mode][:2])))
     sparks = stream.groupBy(*groups).agg(*(getattr(F, f)(c).alias(f"{f}_{c}") for f, c in case.aggregates))
     assert schema_of(mine) == schema_of(sparks)
 
