@@ -21,6 +21,7 @@ from headrace.host.service import PartitionService
 from headrace.spec import Accumulator, Field, OperatorSpec, input_schema
 from headrace.testing.faulty_blobs import FaultyBlobs, Outcome, seeded_outcomes
 from headrace.testing.s3_server import S3Server, no_faults
+from headrace.testing.state_reader import read_state
 
 COUNTS = OperatorSpec(
     name="counts",
@@ -98,6 +99,8 @@ def test_a_lost_local_disk_loses_nothing(server: S3Server, tmp_path: Path) -> No
     second = PartitionService(64 << 20, Locations(tmp_path))
     run_all(second, location, range(10, 14))
     second.close()
+    total = Counter(key for batch in range(14) for key in keys_of(batch))
+    assert sorted(read_state(location, "q", "counts", 13).rows()) == sorted(total.items())
 
 
 def test_what_no_version_needs_goes_here_and_there(server: S3Server, tmp_path: Path) -> None:

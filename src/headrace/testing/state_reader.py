@@ -6,13 +6,15 @@ can be read here can be recovered.
 
 from __future__ import annotations
 
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from headrace.blob.files import FileBlobs
+from headrace.blob.base import Blobs
+from headrace.blob.locations import Locations
 from headrace.checkpoint.operator_record import read_operator
 from headrace.checkpoint.restore import restore
 from headrace.errors import StateMissing
@@ -45,27 +47,32 @@ class StateAt:
         return [tuple(row.values()) for row in self.table.to_pylist()]
 
 
-def read_state(location: Path, query: str, operator: str, version: int) -> StateAt:
+def read_state(location: Path | str, query: str, operator: str, version: int) -> StateAt:
     """The state after batch `version`, over all partitions; raises what a recovery would raise."""
-    blobs = FileBlobs.open(location, create=False)
+    with tempfile.TemporaryDirectory(prefix="state-reader-") as local:
+        return _read(Locations(Path(local)).open(str(location), create=False), query, operator, version)
+
+
+def _read(blobs: Blobs, query: str, operator: str, version: int) -> StateAt:
     spec = read_operator(blobs, query, operator)
     if spec is None:
-        raise StateMissing(f"{location} has no operator {operator} of query {query}")
+        raise StateMissing(f"{blobs.root} has no operator {operator} of query {query}")
     manifests, tables = [], []
     for partition in range(spec.partitions):
         prefix = partition_prefix(query, operator, partition)
         manifest = restore(blobs, prefix, version)
         assert manifest is not None
         manifests.append(manifest)
-        tables.append(_partition_table(location / prefix, spec, manifest))
+        tables.append(_partition_table(blobs, prefix, spec, manifest))
     return StateAt(spec, pa.concat_tables(tables), tuple(manifests))
 
 
-def _partition_table(folder: Path, spec: OperatorSpec, manifest: Manifest) -> pa.Table:
+def _partition_table(blobs: Blobs, prefix: str, spec: OperatorSpec, manifest: Manifest) -> pa.Table:
     layout = RowLayout(spec)
+    paths = [blobs.local_path(f"{prefix}/{entry.name}") or Path() for entry in manifest.segments]
     segments = [
-        Segment.open(folder / entry.name, layout.width, layout.variable_key_words, checksum=entry.crc)
-        for entry in manifest.segments
+        Segment.open(path, layout.width, layout.variable_key_words, checksum=entry.crc)
+        for path, entry in zip(paths, manifest.segments, strict=True)
     ]
     try:
         slices = {slice_us for segment in segments for slice_us in segment.sections}
