@@ -179,7 +179,7 @@ def interpolated(numbers: npt.NDArray[np.float64], offsets: I64, share: float) -
     low = numbers[offsets[:-1][has] + lower.astype(np.int64)]
     high = numbers[offsets[:-1][has] + higher.astype(np.int64)]
     with np.errstate(invalid="ignore"):
-        between = (higher - position) * low + (position - lower) * high
+        between = low + (high - low) * (position - lower)  # in Spark's order of operations
     result = np.zeros(len(counts))
     result[has] = np.where((lower == higher) | (low == high), low, between)
     return result

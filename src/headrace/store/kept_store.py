@@ -233,7 +233,7 @@ class KeptStore:
                 new.append(self._arranged(bucket))
         share, each = self.budget.share_bytes, _row_bytes([*old, *new])
         chunk_rows = max(1, min(CHUNK_ROWS, min(CHUNK_BYTES, share // 8) // each))
-        pass_rows = max(chunk_rows, share // 4 // each)
+        pass_rows = max(chunk_rows, share // 2 // each)
         return Reading(due.start_us, end_us, old, new, chunk_rows, pass_rows, due.changed_only)
 
     def _source(self, segment: Segment, bucket: int) -> Source:
