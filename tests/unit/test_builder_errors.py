@@ -16,6 +16,17 @@ from headrace.errors import QueryError, SettingError
 pytestmark = pytest.mark.spark
 
 
+WRONG_WINDOWS = [
+    (hr.sliding("1 minute", "2 minutes"), ("1 minute", "slide by 2 minutes", "hr.tumbling")),
+    (hr.sliding("1 minute", "0 seconds"), ("stand still", "above zero")),
+    (hr.sliding("0 seconds", "1 minute"), ("no width",)),
+    (hr.sliding("1 hour", "1 month"), ("slide", "no fixed length")),
+    (hr.sliding("10 seconds", "3000001 microseconds"), ("10,000,000 slices", "multiple of the slide")),
+    (hr.tumbling("1 minute", lateness="-1 seconds"), ("lateness", "below zero")),
+    (hr.sliding("1 minute", "1 second", lateness="soon"), ("lateness", "soon")),
+]
+
+
 @pytest.fixture(scope="module")
 def rate(spark: SparkSession) -> DataFrame:
     source = spark.readStream.format("rate").load()
@@ -103,6 +114,8 @@ def test_emit_and_windows_that_cannot_work(rate: DataFrame, timed: hr.Stream) ->
     refused(
         lambda: timed.groupBy(hr.tumbling("1 hour", on="amount")).agg(n=hr.count()), "amount", "decimal"
     )
+    for window, words in WRONG_WINDOWS:
+        refused(lambda window=window: timed.groupBy(window).agg(n=hr.count()), *words)
     refused(lambda: timed.groupBy(hr.tumbling("1 hour", on="wall")).agg(n=hr.count()), "no time zone")
 
 

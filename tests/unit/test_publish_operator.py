@@ -51,6 +51,15 @@ CHANGES = [
     ),
     ({"window": None}, ["the window was 60 s, is now none"]),
     ({"window": Window(60_000_000, 5_000_000)}, ["the window was 60 s, is now 60 s offset by 5 s"]),
+    ({"window": Window(60_000_000, 0, 20_000_000)}, ["the window was 60 s, is now 60 s every 20 s"]),
+    (
+        {"window": Window(60_000_000, lateness_us=5_000_000)},
+        ["the window was 60 s, is now 60 s with a lateness of 5 s"],
+    ),
+    (
+        {"window": Window(60_000_000, session=True)},
+        ["the window was 60 s, is now sessions with a gap of 60 s"],
+    ),
     ({"delays_ms": (1, 2)}, ["watermarks below it were 1, are now 2"]),
     (
         {"partitions": 8},
