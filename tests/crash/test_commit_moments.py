@@ -1,0 +1,158 @@
+"""Protects commits against a host that is killed at any moment of them, in every mode.
+
+The list of moments is the code's own. A process runs batches and is killed at the moment; another one goes
+on from what the first has acknowledged, with the local disk and without it. Real processes, no Spark.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+from pathlib import Path
+from typing import IO
+
+import pytest
+
+from headrace.blob.locations import Locations
+from headrace.checkpoint.pipeline import Crew, Moment, Probe, unobserved
+from headrace.errors import StateMissing
+from headrace.host.contract import Ticket
+from headrace.host.service import PartitionService
+from headrace.options import COMMIT_MODES, CommitMode
+from headrace.testing.dying_service import dying_at, pausing_at
+from headrace.testing.simulation import QUERY, SPEC, Rows, State, batch_of, state_of
+
+BATCHES: list[Rows] = [
+    [(f"key-{(7 * number + key) % 9}", key) for key in range(number + 4)] for number in range(6)
+]
+ALL = [*BATCHES, [(f"key-{key}", 0) for key in range(9)]]  # the last one shows all that there is
+NEVER_IN_SYNC = {Moment.LOGGING, Moment.LOGGED, Moment.UPLOADING, Moment.UPLOADED, Moment.RETIRED}
+RECOVERY = {Moment.RECOVERING, Moment.RECOVERED}
+
+
+class Query:
+    """A query over one partition, as its driver sees it."""
+
+    def __init__(self, folder: Path, mode: CommitMode) -> None:
+        self.folder, self.mode, self.attempt = folder, mode, 0
+
+    def serve(self, probe: Probe) -> PartitionService:
+        return PartitionService(64 << 20, Locations(self.folder / "local"), Crew(probe=probe))
+
+    def run(self, service: PartitionService, number: int) -> State:
+        self.attempt += 1
+        base = None if number == 0 else number - 1
+        shared = str(self.folder / "shared")
+        start = f"start-{os.getpid()}"
+        ticket = Ticket(start, QUERY, SPEC, 0, number, base, self.attempt, shared, 3, self.mode)
+        transaction = service.begin(ticket)
+        transaction.apply(batch_of(ALL[number]))
+        results = state_of(transaction.finish([]))
+        transaction.commit()
+        return results
+
+    def die(self, probe: Probe, first: int = 0) -> int:
+        """Run batches in a process that `probe` kills; the last batch that it acknowledged."""
+        child, told = self._fork(probe, first)
+        with told:
+            said = told.read()
+        self._bury(child)
+        return said[-1] if said else first - 1
+
+    def stop_after(self, probe: Probe, last: int) -> None:
+        """Run batches in a process that is killed when it has acknowledged batch `last`."""
+        child, told = self._fork(probe, 0)
+        with told:
+            said = b"".join(told.read(1) for _ in range(last + 1))
+        assert said == bytes(range(last + 1))
+        os.kill(child, signal.SIGKILL)
+        self._bury(child)
+
+    def _fork(self, probe: Probe, first: int) -> tuple[int, IO[bytes]]:
+        told, tell = os.pipe()
+        child = os.fork()
+        if child == 0:
+            try:
+                service = self.serve(probe)
+                for number in range(first, len(BATCHES)):
+                    self.run(service, number)
+                    os.write(tell, bytes([number]))
+                service.close()
+            finally:
+                os._exit(3)
+        os.close(tell)
+        return child, os.fdopen(told, "rb", buffering=0)
+
+    def _bury(self, child: int) -> None:
+        _, status = os.waitpid(child, 0)
+        assert os.WIFSIGNALED(status), "it came to its moment"
+        assert os.WTERMSIG(status) == signal.SIGKILL
+        self.attempt += len(BATCHES)  # whatever the dead one's attempts were, later ones are larger
+
+    def go_on(self, last: int) -> None:
+        """The batches after `last`, and then shared storage alone has everything."""
+        service = self.serve(unobserved)
+        for number in range(last + 1, len(BATCHES)):
+            assert self.run(service, number) == expected(number)
+        service.close()
+        shutil.rmtree(self.folder / "local", ignore_errors=True)
+        service = self.serve(unobserved)
+        assert self.run(service, len(BATCHES)) == expected(len(BATCHES))
+        service.close()
+
+
+def expected(number: int) -> State:
+    state: State = {}
+    for rows in ALL[: number + 1]:
+        for key, amount in rows:
+            count, total = state.get(key, (0, 0))
+            state[key] = (count + 1, total + amount)
+    return {key: state[key] for key, _ in ALL[number]}
+
+
+def moments(mode: CommitMode) -> list[Moment]:
+    return [
+        moment
+        for moment in Moment
+        if moment not in RECOVERY and not (mode == "sync" and moment in NEVER_IN_SYNC)
+    ]
+
+
+CASES = [(mode, moment) for mode in COMMIT_MODES for moment in moments(mode)]
+
+
+@pytest.mark.parametrize(("mode", "moment"), CASES)
+def test_a_host_killed_at_any_moment_loses_nothing(
+    tmp_path: Path, mode: CommitMode, moment: Moment
+) -> None:
+    query = Query(tmp_path, mode)
+    query.go_on(query.die(dying_at(moment, nth=3)))
+
+
+@pytest.mark.parametrize(("mode", "moment"), CASES)
+def test_with_its_disk_at_most_the_last_batch_is_lost(
+    tmp_path: Path, mode: CommitMode, moment: Moment
+) -> None:
+    query = Query(tmp_path, mode)
+    last = query.die(dying_at(moment, nth=3))
+    shutil.rmtree(tmp_path / "local", ignore_errors=True)
+    service = query.serve(unobserved)
+    try:
+        query.run(service, last + 1)
+    except StateMissing:
+        assert mode != "sync", "a synchronous commit is on shared storage"
+        last -= 1
+    service.close()
+    query.go_on(last)
+
+
+@pytest.mark.parametrize("moment", sorted(RECOVERY))
+@pytest.mark.parametrize("mode", ["upload", "async"])
+def test_a_host_killed_while_it_recovers_loses_nothing(
+    tmp_path: Path, mode: CommitMode, moment: Moment
+) -> None:
+    query = Query(tmp_path, mode)
+    query.stop_after(pausing_at(Moment.UPLOADING, 60, nth=3), last=2)
+    assert query.die(dying_at(moment), first=3) == 2
+    query.go_on(2)

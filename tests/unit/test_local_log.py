@@ -1,0 +1,115 @@
+"""Protects the local log: an entry comes back as it was written, or not at all and with a reason."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from headrace.checkpoint.log import LocalLog, Planned
+from headrace.errors import StateCorrupt, TryAgain
+from headrace.format.manifest import Manifest
+from headrace.format.names import Attempt
+from headrace.store.run import Run
+
+
+def manifest_of(version: int, attempt: int = 1) -> Manifest:
+    return Manifest(
+        write_id="w",
+        version=version,
+        parent_write_id=None,
+        parent_version=None,
+        run=1,
+        attempt=attempt,
+        operator_digest="d",
+        partition=0,
+        segments=(),
+        closed_through_us=None,
+        frontiers_ms=(),
+        late_rows_total=0,
+        keys=3,
+        width=2,
+    )
+
+
+def run_of(rows: int, heap: bytes = b"") -> Run:
+    hashes = np.arange(rows, dtype=np.uint64)
+    words = np.arange(2 * rows, dtype=np.uint64).reshape(rows, 2)
+    return Run(hashes, words, np.frombuffer(heap, np.uint8))
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> LocalLog:
+    log = LocalLog.of(tmp_path, "s3://bucket/state", "query/sums/p0000")
+    log.open()
+    return log
+
+
+def write(log: LocalLog, version: int, attempt: int = 1) -> Path:
+    sections = [(-5, [run_of(3, b"abc"), run_of(1)]), (7, [run_of(0)])]
+    draft = log.draft([Planned("segments/a", "rows", sections), Planned("segments/b", "timers", [])])
+    draft.finish(manifest_of(version, attempt), "manifests/parent", "{}", ["segments/x"])
+    (path,) = log.folder.glob("*.log")
+    return path
+
+
+def test_an_entry_comes_back(log: LocalLog) -> None:
+    write(log, 4)
+    entry = log.read(Attempt(4, 1, 1))
+    assert (entry.manifest, entry.parent, entry.spec) == (manifest_of(4), "manifests/parent", "{}")
+    assert entry.local == {"segments/x"}
+    rows, timers = entry.planned
+    assert (rows.name, rows.kind, timers.kind, timers.sections) == ("segments/a", "rows", "timers", [])
+    (low, (first, second)), (high, (empty,)) = rows.sections
+    assert (low, high, len(second), len(empty)) == (-5, 7, 1, 0)
+    np.testing.assert_array_equal(first.words, run_of(3).words)
+    assert first.heap.tobytes() == b"abc"
+    assert first.words.flags.writeable, "kernels take plain arrays"
+
+
+def test_an_entry_has_its_name_only_when_it_is_whole(log: LocalLog) -> None:
+    draft = log.draft([Planned("segments/a", "rows", [(0, [run_of(2)])])])
+    assert log.entries() == []
+    draft.discard()
+    assert not [path for path in log.folder.iterdir() if path.is_file()]
+
+
+def test_a_newer_entry_takes_the_place_of_the_older_ones(log: LocalLog) -> None:
+    write(log, 4)
+    write(log, 4, attempt=2)
+    assert log.entries() == [Attempt(4, 1, 2)]
+    write(log, 5)
+    assert log.entries() == [Attempt(5, 1, 1)]
+
+
+def test_every_cut_and_every_flipped_byte_is_found(log: LocalLog) -> None:
+    path = write(log, 4)
+    whole = path.read_bytes()
+    for length in range(0, len(whole), 7):
+        path.write_bytes(whole[:length])
+        with pytest.raises(StateCorrupt, match="damaged"):
+            log.read(Attempt(4, 1, 1))
+    for at in range(len(whole)):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+        with pytest.raises(StateCorrupt):
+            log.read(Attempt(4, 1, 1))
+
+
+def test_segments_of_published_versions_go_and_later_ones_stay(log: LocalLog) -> None:
+    names = [f"segments/v{version:012d}-r00000001-a000000000001-s000000.segment" for version in (3, 4, 5)]
+    for name in names:
+        log.file(name).touch()
+    log.remove_segments(4)
+    assert [log.file(name).exists() for name in names] == [False, False, True]
+
+
+def test_a_full_disk_is_said_clearly(log: LocalLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> list[int]:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("headrace.checkpoint.log._write_run", full)
+    with pytest.raises(TryAgain, match="No space left") as refused:
+        write(log, 4)
+    assert "free space" in refused.value.hint
+    assert not [path for path in log.folder.iterdir() if path.is_file()], "the next try has the room again"
