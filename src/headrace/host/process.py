@@ -13,6 +13,7 @@ import importlib.util
 import json
 import logging
 import os
+import resource
 import shutil
 import signal
 import socket
@@ -70,6 +71,7 @@ class Host:
     def run(self) -> int:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: self._leaving.set())
+        allow_many_files()
         heartbeat = Heartbeat(self._settings, self._leaving.set)
         heartbeat.start()
         log.info("host %s of %s, pid %d", self._settings.machine, self._settings.application, os.getpid())
@@ -135,6 +137,12 @@ class Host:
         watchdog = threading.Timer(_LEAVE_WITHIN_S, end)
         watchdog.daemon = True
         watchdog.start()
+
+
+def allow_many_files() -> None:
+    """As many open files as the system lets the process have: every segment of a partition is open."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def warm_kernels() -> None:
