@@ -27,6 +27,8 @@ from headrace.errors import QueryError
 
 PARTITIONS = 2
 PER_WINDOW = "once_per_window"  # q5 as if every window had its own copy of a row
+NOT_AHEAD = "nothing_ahead"  # q11_median without reading sessions before they end
+READ_RATIO = "spark.headrace.read.ratio"
 STORES = {"headrace": "auto", "rocksdb": "rocksdb"}
 TITLES = {"headrace": "Headrace", "rocksdb": "Headrace, RocksDB store", "spark": "Spark, RocksDB"}
 
@@ -39,6 +41,7 @@ class Outcome:
     host_peak_bytes: int = 0
     state_bytes: int = 0  # the largest of any batch, all operators
     bytes_per_row: float = 0.0  # written by the first operator per input row
+    hit_ratio: float | None = None  # of sessions that ended, how many had been read ahead
 
 
 Outcomes = dict[tuple[str, str], Outcome]  # by side and query
@@ -80,8 +83,8 @@ def _measure_side(
         **(SPARK_ROCKSDB.settings if side == "spark" else {"spark.headrace.store": STORES[side]}),
     }
     asked = [name for name in names if side != "spark" or name in flowkv_spark.NAMES]
-    if side == "headrace" and "q5" in asked:
-        asked.append(PER_WINDOW)
+    if side == "headrace":
+        asked += [extra for name, extra in (("q5", PER_WINDOW), ("q11_median", NOT_AHEAD)) if name in asked]
     found: Outcomes = {}
     if not asked:
         return found
@@ -110,6 +113,11 @@ def _query(spark: Any, side: str, name: str, files: Path) -> Any:
     bids = read(spark, files, "bid")
     if name == PER_WINDOW:
         return queries.counts_per_window(bids)
+    if name == NOT_AHEAD:
+        spark.conf.set(READ_RATIO, "0")
+        unread = queries.q11_median(bids)
+        spark.conf.unset(READ_RATIO)
+        return unread
     return (flowkv_spark.OVER_BIDS if side == "spark" else queries.OVER_BIDS)[name](bids)
 
 
@@ -123,7 +131,9 @@ def _with_host(spark: Any, ran: Ran, rate: float) -> Outcome:
             by_batch[batch.batch] = by_batch.get(batch.batch, 0) + batch.state_bytes
     first = batches[_nearest_source(batches)]
     written = sum(batch.written_bytes for batch in first) / max(1, sum(ran.rows.values()))
-    return Outcome(rate, host_peak_bytes(spark), max(by_batch.values(), default=0), written)
+    ended = sum(batch.prefetch_hits + batch.prefetch_misses for batch in first)
+    hits = sum(batch.prefetch_hits for batch in first) / ended if ended else None
+    return Outcome(rate, host_peak_bytes(spark), max(by_batch.values(), default=0), written, hits)
 
 
 def _nearest_source(batches: dict[str, Any]) -> str:
@@ -149,6 +159,9 @@ def _report(scale: Scale, names: Sequence[str], outcomes: Outcomes, console: Con
         ratios["slices"] = once.bytes_per_row / per_window.bytes_per_row
         stored = [f"{one.bytes_per_row:.1f} bytes per bid" for one in (once, per_window)]
         console.print(f"q5 stores {stored[0]}; once per window it would be {stored[1]}")
+    ahead, behind = outcomes.get(("headrace", "q11_median")), outcomes.get(("headrace", NOT_AHEAD))
+    if ahead and behind:
+        ratios["predictive"] = ahead.rows_per_s / behind.rows_per_s
     hosted = {f"{side}.{name}": one for (side, name), one in outcomes.items() if side != "spark"}
     return report.last_line(
         "flowkv",
@@ -156,6 +169,7 @@ def _report(scale: Scale, names: Sequence[str], outcomes: Outcomes, console: Con
         rows_per_s={f"{side}.{name}": round(one.rows_per_s) for (side, name), one in outcomes.items()},
         memory_mb=scale.memory_bytes >> 20,
         host_peak_mb={name: round(one.host_peak_bytes / 1e6) for name, one in hosted.items()},
+        hit_ratio=ahead.hit_ratio if ahead else None,
         state_mb={name: round(one.state_bytes / 1e6, 1) for name, one in hosted.items()},
     )
 

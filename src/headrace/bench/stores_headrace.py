@@ -15,6 +15,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from headrace.host.upkeep import Compacted
+from headrace.kernels.warm import warm
 from headrace.spec import OperatorSpec
 from headrace.store.budget import MemoryBudget
 from headrace.store.contract import Compaction, FileKind, Sections, Store
@@ -29,6 +30,7 @@ class StoreDriver:
     """One store over files in `folder`."""
 
     def __init__(self, spec: OperatorSpec, folder: Path, memory_bytes: int) -> None:
+        warm()  # as the host does: no batch waits for a kernel
         self._folder = folder
         self._numbers = itertools.count()
         budget = MemoryBudget(memory_bytes)
