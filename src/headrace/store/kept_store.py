@@ -147,18 +147,23 @@ class KeptStore:
             self._spill()
 
     def _let_go(self) -> None:
-        if self.memory_bytes <= self.budget.share_bytes:
+        share, used = self.budget.share_bytes, self.memory_bytes
+        if used <= share:
             return
-        held = ((bucket, segment) for segment, runs in self._held.items() for bucket in runs)
+        over = used - share * 3 // 4
+        held = [(bucket, segment) for segment, runs in self._held.items() for bucket in runs]
         for bucket, segment in sorted(held, key=lambda at: -at[0]):
-            if self.memory_bytes <= self.budget.share_bytes * 3 // 4:
+            if over <= 0:
                 return
-            self._drop_held(segment, bucket)
+            over -= self._drop_held(segment, bucket)
 
-    def _drop_held(self, segment: Segment, bucket: int) -> None:
-        self._held_bytes -= self._held[segment].pop(bucket).nbytes
+    def _drop_held(self, segment: Segment, bucket: int) -> int:
+        """Let go of the rows of a bucket in a segment; how many bytes that frees."""
+        freed = self._held[segment].pop(bucket).nbytes
+        self._held_bytes -= freed
         if not self._held[segment]:
             del self._held[segment]
+        return freed
 
     def _spill(self) -> None:
         """Write the rows of the running epoch to segments, bucket by bucket."""
