@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import datetime as dt
 import os
+import shutil
+import signal
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
@@ -19,6 +21,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 import headrace as hr
+from headrace.spark.driver import coordinator_for
 
 pytestmark = pytest.mark.spark
 
@@ -145,6 +148,24 @@ def test_results_are_those_of_spark(
     assert mine_by.keys() == sparks_by.keys()
     differ = {at: (said, sparks_by[at]) for at, said in mine_by.items() if said != sparks_by[at]}
     assert differ == {}
+
+
+def test_kept_rows_survive_hosts_that_are_killed(spark: SparkSession, events: Path, tmp_path: Path) -> None:
+    arriving = tmp_path / "arriving"
+    arriving.mkdir()
+    got: list[Row] = []
+    for start in range(0, BATCHES, 2):
+        for batch in (start, start + 1):
+            shutil.copy2(events / f"{batch}.parquet", arriving)
+        window = hr.sliding("30 seconds", "10 seconds", lateness="5 seconds")
+        df = stream(spark, arriving).groupBy("user", window).agg(list=hr.collect_list("n"), rows=hr.count())
+        got += run(df, tmp_path / "checkpoint")
+        for host in coordinator_for(spark).hosts().values():
+            os.kill(host.pid, signal.SIGKILL)
+    rows = spark.read.schema(SCHEMA).parquet(str(events)).where("user is null or user <> 'end'")
+    expected = rows.groupBy("user", F.window("ts", "30 seconds", "10 seconds"))
+    wanted = expected.agg(F.expr(HOLISTIC["list"][1]).alias("list"), F.count("*").alias("rows")).collect()
+    assert sorted(map(repr, got)) == sorted(map(repr, wanted))
 
 
 def spread_of() -> Callable[..., pa.Table]:
