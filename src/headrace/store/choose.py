@@ -37,19 +37,24 @@ TABLE: dict[tuple[Work, WindowKind], Row] = {
     ("fold", "fixed"): Row(
         ("rmw", "memory", "rocksdb"), "each row changes one state row of its key and slice (point update)"
     ),
-    ("fold", "session"): Row(("rmw", "memory"), "each row changes one session of its key (point update)"),
+    ("fold", "session"): Row(
+        ("rmw", "memory", "rocksdb"), "each row changes one session of its key (point update)"
+    ),
     ("keep", "fixed"): Row(
-        ("aar", "range"),
+        ("aar", "range", "memory", "rocksdb"),
         "rows are kept until their window closes, and windows close together (append, aligned read)",
     ),
     ("keep", "session"): Row(
-        ("aur",), "rows are kept until their session closes, each at its own time (append, unaligned read)"
+        ("aur", "memory", "rocksdb"),
+        "rows are kept until their session closes, each at its own time (append, unaligned read)",
     ),
     ("join", "fixed"): Row(
-        ("aar", "range"), "rows of both sides are kept until their window closes (append, aligned read)"
+        ("aar", "range", "memory", "rocksdb"),
+        "rows of both sides are kept until their window closes (append, aligned read)",
     ),
     ("join", "session"): Row(
-        ("aur",), "rows of both sides are kept until their session closes (append, unaligned read)"
+        ("aur", "memory", "rocksdb"),
+        "rows of both sides are kept until their session closes (append, unaligned read)",
     ),
 }
 

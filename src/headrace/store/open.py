@@ -41,6 +41,7 @@ def open_store(
     if spec.store == "rocksdb":
         return RocksStore(
             lambda part, put, views: _open_layout(spec, part, put, views, watermark_us, known_keys),
+            spec,
             kinds_of(spec),
             budget,
             seal,

@@ -13,21 +13,25 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 import rocksdict
 
 from headrace.format.segment import SectionEntry
 from headrace.spec import OperatorSpec
+from headrace.store import session_rows
 from headrace.store.budget import MemoryBudget
 from headrace.store.contract import Compaction, FileKind, PlacingSeal, Seal, Sections, Store, Write
+from headrace.store.kept import time_bound
 from headrace.store.rocksdb_files import Database
+from headrace.store.rocksdb_sweep import alive, habit_of
 from headrace.store.rocksdb_view import RocksSegment, Shelf
 from headrace.store.run import Run
 from headrace.store.segment import Segment
 
 _DIRECTORY = b"\xff"
+SWEEP_ROWS = 1 << 16
 _INNER_PART = 4  # a quarter of the share is for the rows of the running epoch
 
 OpenInner = Callable[[MemoryBudget, Seal, list[Segment]], Store]
@@ -52,18 +56,18 @@ class Directory:
     seal: int = 1
     kinds: dict[str, dict[int, SectionEntry]] = field(default_factory=dict)
 
-    def add(self, kind: str, section: int, run: Run) -> SectionEntry:
+    def add(self, kind: str, written: dict[int, SectionEntry], dated: bool) -> None:
         held = self.kinds.setdefault(kind, {})
-        low, high, rows = int(run.hashes[0]), int(run.hashes[-1]), len(run)
-        before = held.get(section)
-        if before is not None:
-            low, high, rows = min(low, before.min_hash), max(high, before.max_hash), rows + before.rows
-        held[section] = SectionEntry(section, rows, 0, low, high, 0, 0, 0)
-        return held[section]
+        for section, entry in written.items():
+            if dated and held:
+                before = held.pop(max(held))
+                held[max(section, before.slice)] = joined(before, entry)
+            else:
+                held[section] = joined(held.get(section), entry)
 
     def encode(self) -> bytes:
         said = {
-            kind: [[e.slice, e.rows, e.min_hash, e.max_hash] for e in sections.values()]
+            kind: [[e.slice, e.rows, e.min_hash, e.max_hash, e.index] for e in sections.values()]
             for kind, sections in self.kinds.items()
         }
         return json.dumps({"seal": self.seal, "kinds": said}).encode()
@@ -73,12 +77,27 @@ class Directory:
         said = json.loads(data)
         kinds = {
             kind: {
-                number: SectionEntry(number, rows, 0, low, high, 0, 0, 0)
-                for number, rows, low, high in held
+                number: SectionEntry(number, rows, 0, low, high, 0, size, 0)
+                for number, rows, low, high, size in held
             }
             for kind, held in said["kinds"].items()
         }
         return cls(said["seal"], kinds)
+
+
+def entry_of(section: int, run: Run) -> SectionEntry:
+    """A section of that run; its bytes are as in memory."""
+    low, high = int(run.hashes[0]), int(run.hashes[-1])
+    return SectionEntry(section, len(run), 0, low, high, 0, run.nbytes, 0)
+
+
+def joined(before: SectionEntry | None, after: SectionEntry) -> SectionEntry:
+    """A section with what was put into it before."""
+    if before is None:
+        return after
+    low, high = min(before.min_hash, after.min_hash), max(before.max_hash, after.max_hash)
+    number, size = max(before.slice, after.slice), before.index + after.index
+    return SectionEntry(number, before.rows + after.rows, 0, low, high, 0, size, 0)
 
 
 class Putter:
@@ -87,9 +106,14 @@ class Putter:
     It does not know the store, so that a store that nobody holds any more goes at once, and its folder too.
     """
 
-    def __init__(self, database: Database, kinds: Sequence[FileKind], directory: Directory) -> None:
+    def __init__(
+        self, database: Database, spec: OperatorSpec, kinds: Sequence[FileKind], directory: Directory
+    ) -> None:
         self.directory = directory
-        self.shelves = {kind.name: Shelf(database, kind, number) for number, kind in enumerate(kinds)}
+        self.shelves = {
+            kind.name: Shelf(database, kind, number, habit_of(spec, kind))
+            for number, kind in enumerate(kinds)
+        }
         self.changed = False
         self._mutex = threading.Lock()
 
@@ -103,8 +127,9 @@ class Putter:
                 for run in runs:
                     if len(run):
                         shelf.put(section, run, seal)
-                        written[section] = self.directory.add(kind.name, section, run)
+                        written[section] = joined(written.get(section), entry_of(section, run))
                 shelf.first_seals.setdefault(section, seal)
+            self.directory.add(kind.name, written, shelf.habit.dated)
         return RocksSegment(shelf, written, range(seal, seal + 1), spill=True)
 
     def views(self) -> list[Segment]:
@@ -123,6 +148,7 @@ class RocksStore:
     def __init__(
         self,
         open_inner: OpenInner,
+        spec: OperatorSpec,
         kinds: Sequence[FileKind],
         budget: MemoryBudget,
         seal: Seal,
@@ -133,7 +159,8 @@ class RocksStore:
         self._db = Database(files, budget.share_bytes - self._part.share_bytes)
         held = self._db.get_many([_DIRECTORY])[0]
         self._directory = Directory() if held is None else Directory.decode(held)
-        self._put = Putter(self._db, kinds, self._directory)
+        self._put = Putter(self._db, spec, kinds, self._directory)
+        self._swept: dict[str, int] = {}  # rows of a dated kind at which the next sweep is due
         self._version = {file.label: file for file in files}
         self._inner = open_inner(self._part, self._put, self._put.views())
         self._purge(self._inner.watermark_us)
@@ -187,6 +214,7 @@ class RocksStore:
         for shelf in self._put.shelves.values():
             shelf.first_seals.clear()
         self._purge(watermark_us)
+        self._sweep(watermark_us)
         self._inner.settle(self._put.views(), watermark_us)
 
     def is_live(self, segment: Segment, watermark_us: int | None) -> bool:
@@ -217,12 +245,40 @@ class RocksStore:
         return fresh
 
     def _purge(self, watermark_us: int | None) -> None:
-        """Delete the sections that are dead by now; the next version no longer has them."""
+        """Delete sections that are dead by now; the next version no longer has them."""
         for name, held in self._directory.kinds.items():
             shelf = self._put.shelves[name]
+            if shelf.habit.expires and watermark_us is not None:
+                self._db.delete_range(shelf.bound(0, 0), shelf.bound(0, time_bound(watermark_us) + 1))
             for section, entry in list(held.items()):
                 alone = RocksSegment(shelf, {section: entry}, range(self._directory.seal))
                 if not self._inner.is_live(alone, watermark_us):
                     self._db.delete_range(shelf.bound(section, 0), shelf.bound(section, 1 << 64))
                     del held[section]
                     self._put.changed = True
+
+    def _sweep(self, watermark_us: int | None) -> None:
+        """Take dead rows out of sections that live on, once they have grown to twice what was alive."""
+        for name, held in self._directory.kinds.items():
+            shelf = self._put.shelves[name]
+            for section, entry in list(held.items()) if shelf.habit.dated else ():
+                if entry.rows > self._swept.get(name, 0) + SWEEP_ROWS:
+                    held[section] = self._swept_entry(shelf, entry, watermark_us)
+                    self._swept[name] = 2 * held[section].rows
+                    self._put.changed = True
+
+    def _swept_entry(self, shelf: Shelf, entry: SectionEntry, watermark_us: int | None) -> SectionEntry:
+        """What is left of a section: ranges with dead rows are written anew without them."""
+        seal, rows, size = self._directory.seal, 0, 0
+        self._directory.seal += 1
+        whole = RocksSegment(shelf, {entry.slice: entry}, range(seal))
+        sessions = [view for view in self._put.views() if view.kind == session_rows.ROWS]
+        for low, high in whole.ranges(entry.slice, SWEEP_ROWS):
+            run = whole.scan_range(entry.slice, low, high)
+            mask = alive(self.spec, shelf.kind, run, sessions, watermark_us)
+            kept = Run(run.hashes[mask], run.words[mask], run.heap)
+            rows, size = rows + len(kept), size + kept.hashes.nbytes + kept.words.nbytes
+            if not mask.all():
+                self._db.delete(self._db.keys(shelf.bound(0, low), shelf.bound(0, high)))
+                shelf.put(entry.slice, kept, seal)
+        return replace(entry, rows=rows, index=size)

@@ -16,6 +16,7 @@ import shutil
 import tempfile
 import weakref
 import zlib
+from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -98,6 +99,18 @@ class Database:
         options.set_iterate_upper_bound(high)
         with _understood(self.folder):
             return list(self.db.values(from_key=low, read_opt=options))
+
+    def keys(self, low: bytes, high: bytes) -> list[bytes]:
+        """All keys in `[low, high)`."""
+        options = rocksdict.ReadOptions()
+        options.set_iterate_upper_bound(high)
+        with _understood(self.folder):
+            return list(self.db.keys(from_key=low, read_opt=options))
+
+    def delete(self, keys: list[bytes]) -> None:
+        batch = rocksdict.WriteBatch(raw_mode=True)
+        deque(map(batch.delete, keys), maxlen=0)
+        self.write(batch)
 
     def iterate(self) -> Any:
         return self.db.iter()

@@ -23,6 +23,7 @@ from headrace.kernels.merge import shift_heap
 from headrace.kernels.pack import I64
 from headrace.store.contract import FileKind
 from headrace.store.rocksdb_files import Database
+from headrace.store.rocksdb_sweep import Habit
 from headrace.store.run import U64, Run
 from headrace.store.segment import Answer, Segment
 
@@ -37,21 +38,25 @@ class Shelf:
     database: Database
     kind: FileKind
     number: int  # the first byte of its keys
+    habit: Habit
     answering: weakref.ReferenceType[Answer] | None = None
     first_seals: dict[int, int] = field(default_factory=dict)  # of each section, in the running epoch
 
     def bound(self, section: int, order: int) -> bytes:
         """Below every key of that section and order key, above every key before; `order` may be 2**64."""
-        number = ((section + _BIAS) << 64) + order
+        number = ((self._place(section) + _BIAS) << 64) + order
         return (self.number << 128 | number).to_bytes(PREFIX_BYTES, "big")
+
+    def _place(self, section: int) -> int:
+        return 0 if self.habit.dated else section
 
     def put(self, section: int, run: Run, seal: int) -> None:
         """Write an ordered run."""
         if not len(run):
             return
-        keys, starts = (
-            self._append_keys(section, run, seal) if self.kind.appends else self._keys(section, run)
-        )
+        section = self._place(section)
+        grouped = self.kind.appends or self.habit.whole
+        keys, starts = self._group_keys(section, run, seal) if grouped else self._keys(section, run)
         variable = np.array(self.kind.shape.variable_words, np.int64)
         words = np.ascontiguousarray(run.words)
         offsets, data = pack_values(run.hashes, words, run.heap, variable, starts, np.uint64(seal))
@@ -59,17 +64,26 @@ class Shelf:
         deque(map(batch.put, keys, _cut(data.tobytes(), 8 * offsets)), maxlen=0)
         self.database.write(batch)
 
-    def _append_keys(self, section: int, run: Run, seal: int) -> tuple[list[bytes], I64]:
-        """One key per order key, and where its rows begin."""
+    def _group_keys(self, section: int, run: Run, seal: int) -> tuple[list[bytes], I64]:
+        """One key per order key, and where its rows begin; the newest whole one takes the others' place."""
         changes = np.flatnonzero(np.diff(run.hashes)) + 1
         starts: I64 = np.concatenate([[0], changes, [len(run)]]).astype(np.int64)
-        held = np.empty((len(starts) - 1, PREFIX_BYTES + 8), np.uint8)
+        size = PREFIX_BYTES if self.habit.whole else PREFIX_BYTES + 8
+        held = np.empty((len(starts) - 1, size), np.uint8)
         held[:, 0] = self.number
         held[:, 1:9] = _bytes_of(np.array([section + _BIAS], np.uint64))
         held[:, 9:17] = _bytes_of(run.hashes[starts[:-1]])
-        held[:, 17:] = _bytes_of(np.array([seal], np.uint64))
-        keys: list[bytes] = held.view(f"V{PREFIX_BYTES + 8}").ravel().tolist()
-        return keys, starts
+        if not self.habit.whole:
+            held[:, 17:] = _bytes_of(np.array([seal], np.uint64))
+        return _listed(held), starts
+
+    def keys_at(self, hashes: U64) -> list[bytes]:
+        """The keys of whole order keys."""
+        held = np.empty((len(hashes), PREFIX_BYTES), np.uint8)
+        held[:, 0] = self.number
+        held[:, 1:9] = _bytes_of(np.array([_BIAS], np.uint64))
+        held[:, 9:17] = _bytes_of(hashes)
+        return _listed(held)
 
     def _keys(self, section: int, run: Run) -> tuple[list[bytes], I64]:
         return self.keys_of(section, run), np.arange(len(run) + 1, dtype=np.int64)
@@ -144,14 +158,19 @@ class RocksSegment(Segment):
     def scan(self, number: int, chunk_rows: int) -> Iterator[Run]:
         if number not in self.sections:
             return
+        for low, high in self.ranges(number, chunk_rows):
+            run = self.scan_range(number, low, high)
+            if len(run):
+                yield run
+
+    def ranges(self, number: int, chunk_rows: int) -> Iterator[tuple[int, int]]:
+        """Ranges of order keys of about `chunk_rows` rows, from the least to the greatest."""
         entry = self.sections[number]
         parts = max(1, entry.rows // max(1, chunk_rows))
         span = entry.max_hash + 1 - entry.min_hash
         for part in range(parts):
             low = entry.min_hash + span * part // parts
-            run = self.scan_range(number, low, entry.min_hash + span * (part + 1) // parts)
-            if len(run):
-                yield run
+            yield low, entry.min_hash + span * (part + 1) // parts
 
     def count_range(self, number: int, low: int, high: int) -> int:
         """As if order keys were uniform between the least and the greatest."""
@@ -174,6 +193,9 @@ class RocksSegment(Segment):
         shelf = self._shelf
         if number not in self.sections or not len(hashes) or self._shown_by_another(number):
             return self._empty()
+        if shelf.habit.whole:
+            found = shelf.database.get_many(shelf.keys_at(hashes))
+            return self._mine(*shelf.rows(list(filter(None, found)))[1:])
         values: list[bytes] = []
         cursor = shelf.database.iterate()
         for order in hashes.tolist():  # RocksDB has no bulk read of prefixes
@@ -186,7 +208,7 @@ class RocksSegment(Segment):
 
     def _shown_by_another(self, number: int) -> bool:
         """Of the spills of one epoch the first that has a section shows the newest rows of all of them."""
-        if not self._spill or self._shelf.kind.appends:
+        if not self._spill or self._shelf.kind.appends or self._shelf.habit.whole:
             return False
         return self._shelf.first_seals.get(number) != self._seals.start
 
@@ -202,6 +224,11 @@ class RocksSegment(Segment):
 def _cut(data: bytes, offsets: I64) -> list[bytes]:
     bounds = offsets.tolist()
     return list(map(data.__getitem__, map(slice, bounds[:-1], bounds[1:])))
+
+
+def _listed(keys: np.ndarray) -> list[bytes]:
+    found: list[bytes] = keys.view(f"V{keys.shape[1]}").ravel().tolist()
+    return found
 
 
 def _bytes_of(numbers: U64) -> np.ndarray:
