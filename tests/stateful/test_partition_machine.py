@@ -34,7 +34,11 @@ rows_strategy = st.lists(
 )
 
 
-def spec_of(windowed: bool, emit: str) -> OperatorSpec:
+TUMBLING = Window(WIDTH_US)
+SLIDING = Window(WIDTH_US, 1_000_000, 4_000_000, lateness_us=3_000_000)
+
+
+def spec_of(window: Window | None, emit: str) -> OperatorSpec:
     return OperatorSpec(
         name="sums",
         keys=(Field("k0", "string", "key"),),
@@ -44,10 +48,10 @@ def spec_of(windowed: bool, emit: str) -> OperatorSpec:
             Accumulator("sum", "v0", "int64"),
             Accumulator("max", "v0", "int64"),
         ),
-        window=Window(WIDTH_US) if windowed else None,
+        window=window,
         emit=emit,
-        timed=windowed,
-        delays_ms=(5_000,) if windowed else (),
+        timed=window is not None,
+        delays_ms=(5_000,) if window else (),
         partitions=1,
     )
 
@@ -65,16 +69,17 @@ def batch_of(spec: OperatorSpec, rows: Rows) -> pa.RecordBatch:
 
 
 class Model:
-    """What the state must be: a dict per (key, slice), and a watermark."""
+    """What the state must be: a dict per (key, start of a window), and a watermark."""
 
     def __init__(self, spec: OperatorSpec) -> None:
         self.spec = spec
         self.state: dict[tuple[int, int], tuple[int, int, int]] = {}
+        self.slices: set[tuple[int, int]] = set()  # what is stored: a row per key and slice
         self.frontier_s: int | None = None
 
     def copy(self) -> Model:
         twin = Model(self.spec)
-        twin.state, twin.frontier_s = dict(self.state), self.frontier_s
+        twin.state, twin.slices, twin.frontier_s = dict(self.state), set(self.slices), self.frontier_s
         return twin
 
     @property
@@ -83,31 +88,47 @@ class Model:
 
     def run(self, rows: Rows) -> list[tuple[object, ...]]:
         """Fold a batch in; the results it must give, sorted."""
-        touched = set()
+        touched, before = set(), self.watermark_s
         for key, time_s, amount in rows:
-            slice_s = time_s // 10 * 10 if self.spec.window else 0
-            if self._closed(slice_s):
-                continue
-            count, total, top = self.state.get((key, slice_s), (0, 0, amount))
-            self.state[key, slice_s] = (count + 1, total + amount, max(top, amount))
-            touched.add((key, slice_s))
+            for start_s in filter(self._takes, self._windows(time_s)):
+                count, total, top = self.state.get((key, start_s), (0, 0, amount))
+                self.state[key, start_s] = (count + 1, total + amount, max(top, amount))
+                touched.add((key, start_s))
+            self.slices.add((key, self._slice(time_s)))
         if self.spec.window and rows:
             seen = max(time_s for _, time_s, _ in rows)
             self.frontier_s = seen if self.frontier_s is None else max(self.frontier_s, seen)
-        gone = {at for at in self.state if self._closed(at[1])}
-        given = touched if self.spec.emit == "changes" else gone
-        results = sorted(self._result(at) for at in given)
-        for at in gone:
-            del self.state[at]
+        closed = {at for at in self.state if self._ended(at[1], self.watermark_s)}
+        again = {at for at in closed if not self._ended(at[1], before) or at in touched}
+        results = sorted(map(self._result, touched if self.spec.emit == "changes" else again))
+        self.state = {at: held for at, held in self.state.items() if self._takes(at[1])}
+        self.slices = {at for at in self.slices if any(map(self._takes, self._windows(at[1])))}
         return results
 
-    def _closed(self, slice_s: int) -> bool:
-        passed = self.watermark_s
-        return self.spec.window is not None and passed is not None and slice_s + 10 <= passed
+    def _windows(self, time_s: int) -> list[int]:
+        """The starts of the windows over a time, from their definition."""
+        window = self.spec.window
+        if window is None:
+            return [0]
+        offset, every = window.offset_us // 1_000_000, window.every_us // 1_000_000
+        return [start for start in range(time_s - 9, time_s + 1) if (start - offset) % every == 0]
+
+    def _slice(self, time_s: int) -> int:
+        window = self.spec.window
+        if window is None:
+            return 0
+        return time_s - (time_s - window.offset_us // 1_000_000) % (window.slice_us // 1_000_000)
+
+    def _takes(self, start_s: int) -> bool:
+        lateness = 0 if self.spec.window is None else self.spec.window.lateness_us // 1_000_000
+        return not self._ended(start_s + lateness, self.watermark_s)
+
+    def _ended(self, start_s: int, watermark_s: int | None) -> bool:
+        return self.spec.window is not None and watermark_s is not None and start_s + 10 <= watermark_s
 
     def _result(self, at: tuple[int, int]) -> tuple[object, ...]:
-        key, slice_s = at
-        bounds = (slice_s * 1_000_000, slice_s * 1_000_000 + WIDTH_US) if self.spec.window else ()
+        key, start_s = at
+        bounds = (start_s * 1_000_000, start_s * 1_000_000 + WIDTH_US) if self.spec.window else ()
         return (f"key-{key}" * 3, *bounds, *self.state[at])
 
 
@@ -124,15 +145,15 @@ class PartitionMachine(RuleBasedStateMachine):
     """One partition under a driver that replays, a host that dies, and too little memory."""
 
     @initialize(
-        windowed=st.booleans(),
+        window=st.sampled_from([None, TUMBLING, SLIDING]),
         changes=st.booleans(),
         tiny=st.booleans(),
         mode=st.sampled_from(COMMIT_MODES),
     )
-    def begin(self, windowed: bool, changes: bool, tiny: bool, mode: CommitMode) -> None:
+    def begin(self, window: Window | None, changes: bool, tiny: bool, mode: CommitMode) -> None:
         self.mode, self.local = mode, Path(tempfile.mkdtemp(prefix="headrace-machine-"))
         self.folder = tempfile.mkdtemp(prefix="headrace-machine-")
-        self.spec = spec_of(windowed, "changes" if changes or not windowed else "final")
+        self.spec = spec_of(window, "changes" if changes or not window else "final")
         self.memory = 1 if tiny else 64 << 20
         self.committed = {-1: Model(self.spec)}
         self.batch, self.attempt, self.application = 0, 0, 0
@@ -218,7 +239,7 @@ class PartitionMachine(RuleBasedStateMachine):
             return
         for partition in self.service.status()["partitions"]:
             if partition["version"] == self.batch - 1:
-                assert partition["keys"] == len(self.committed[self.batch - 1].state)
+                assert partition["keys"] == len(self.committed[self.batch - 1].slices)
 
     def teardown(self) -> None:
         if hasattr(self, "service"):
@@ -235,7 +256,7 @@ TestPartition = PartitionMachine.TestCase
 
 def test_a_host_outlives_its_segment_numbers(tmp_path) -> None:
     """Names have six digits for the sequence; a host that has written a million segments goes on."""
-    spec, service = spec_of(False, "changes"), PartitionService(64 << 20)
+    spec, service = spec_of(None, "changes"), PartitionService(64 << 20)
     for number in range(3):
         base = number - 1 if number else None
         ticket = Ticket("start", "q", spec, 0, number, base, number + 1, str(tmp_path), 3)
@@ -254,7 +275,7 @@ def test_a_host_outlives_its_segment_numbers(tmp_path) -> None:
 def test_a_batch_larger_than_a_block_is_folded_in_parts(tmp_path, monkeypatch) -> None:
     """Spark may be told to send very large batches; a store makes room for one part of them at a time."""
     monkeypatch.setattr("headrace.host.transaction.APPLY_ROWS", 8)
-    spec, service, sizes = spec_of(False, "changes"), PartitionService(64 << 20), []
+    spec, service, sizes = spec_of(None, "changes"), PartitionService(64 << 20), []
     transaction = service.begin(Ticket("start", "q", spec, 0, 0, None, 1, str(tmp_path), 3))
     apply = transaction._store.apply
     monkeypatch.setattr(
@@ -271,7 +292,7 @@ def test_a_batch_larger_than_a_block_is_folded_in_parts(tmp_path, monkeypatch) -
 
 def test_forty_batches_are_compacted_and_collected(tmp_path) -> None:
     """Small segments are merged beside the batches, old versions go, and the state stays right."""
-    spec, service = spec_of(False, "changes"), PartitionService(64 << 20)
+    spec, service = spec_of(None, "changes"), PartitionService(64 << 20)
     model: dict[int, list[int]] = defaultdict(lambda: [0, 0])
     for number in range(40):
         ticket = Ticket(
@@ -304,7 +325,7 @@ def test_forty_batches_are_compacted_and_collected(tmp_path) -> None:
 
 def test_applications_of_one_batch_each_do_not_pile_up_segments(tmp_path) -> None:
     """A scheduled query runs one batch and leaves; nobody waits for its compactions, so a start does."""
-    spec = spec_of(False, "changes")
+    spec = spec_of(None, "changes")
     for number in range(60):
         service = PartitionService(64 << 20)
         base = number - 1 if number else None
