@@ -113,7 +113,8 @@ def pieces_of(layout: KeptLayout, batch: pa.RecordBatch) -> Run:
         rows.words[:, layout.time_word] = column_of(batch.column(TIME), "timestamp").words[:, 0]
     if layout.side_word is not None:
         rows.words[:, layout.side_word] = column_of(batch.column(SIDE), "int8").words[:, 0]
-    hashes = column_of(batch.column(HASH), "int64").words.reshape(-1)
+    # A copy: a view would keep all of the batch's memory, and rows may wait here for long.
+    hashes = column_of(batch.column(HASH), "int64").words.reshape(-1).copy()
     if layout.hashed:
         rows.words[:, layout.hash_word] = hashes
     return Run(hashes, rows.words, rows.heap())
@@ -231,4 +232,4 @@ class _Rows:
     def heap(self) -> U8:
         if not self._heaps:
             return np.zeros(0, np.uint8)
-        return np.concatenate(self._heaps)  # a copy: Arrow's own buffer must not stay alive through a view
+        return np.concatenate(self._heaps)  # a copy, for the same reason
