@@ -178,9 +178,8 @@ class RocksSegment(Segment):
         if entry is None:
             return 0
         first, end = max(low, entry.min_hash), min(high, entry.max_hash + 1)
-        return (
-            0 if first >= end else -(-entry.rows * (end - first) // (entry.max_hash + 1 - entry.min_hash))
-        )
+        # Rounded down: rounded up, many views of few rows would never seem few enough to be read at once.
+        return 0 if first >= end else entry.rows * (end - first) // (entry.max_hash + 1 - entry.min_hash)
 
     def scan_range(self, number: int, low: int, high: int) -> Run:
         shelf = self._shelf
