@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from headrace.bench.stores_events import batches, rows_of, spec_of
+from headrace.bench.stores_events import BOUND_US, batches, rows_of, spec_of
 from headrace.bench.stores_gadget import accesses_of
 from headrace.bench.stores_headrace import StoreDriver
 from headrace.bench.stores_rocksdb import RocksReplay
@@ -62,6 +63,24 @@ def test_a_running_aggregate_gives_out_what_changed(tmp_path: Path) -> None:
         len(accesses.batch(batch).puts) for batch in batches("continuous_aggregation", BATCHES, EVENTS)
     ]
     assert given("continuous_aggregation", tmp_path) == changed
+
+
+def test_an_interval_join_gives_out_every_near_pair_once(tmp_path: Path) -> None:
+    events = list(batches("interval_join", BATCHES, EVENTS))
+    keys, times, sides = (
+        np.concatenate([getattr(batch, name) for batch in events]) for name in ("keys", "times_us", "sides")
+    )
+    ended = (events[-1].watermark_us // BOUND_US) * BOUND_US  # rows before it are in windows that ended
+    pairs = 0
+    order = np.lexsort((times, keys))
+    keys, times, sides = keys[order], times[order], sides[order]
+    for distance in range(1, 64):  # in order of key and time, pairs are neighbours
+        near = (keys[distance:] == keys[:-distance]) & (times[distance:] - times[:-distance] <= BOUND_US)
+        if not near.any():
+            break
+        pairs += int((near & (sides[distance:] != sides[:-distance]) & (times[distance:] < ended)).sum())
+    assert pairs > EVENTS
+    assert sum(given("interval_join", tmp_path)) == pairs
 
 
 @pytest.mark.parametrize("name", ["tumbling_join", "sliding_join", "continuous_join"])

@@ -3,7 +3,6 @@
 Both sides take the same events in the same batches with the same memory. Headrace's store does the
 operator's work and commits every batch to its files; RocksDB replays the accesses of Gadget's operator and
 keeps no log. Throughput comes from a pass of large batches, latency from a second one of small batches.
-Gadget's eleventh workload, the interval join, has no operator in Headrace.
 """
 
 from __future__ import annotations

@@ -4,6 +4,9 @@ Times are drawn from a Poisson process of `RATE` events per second; one event in
 late, and the watermark follows a second behind. Keys of the aggregates are Zipf distributed (s = 1) over a
 million keys, as in Gadget's samples. Those of joins are uniform, or a join's result would be all there is.
 Keys and values are 64-bit integers. Everything is fixed by the seed.
+
+An interval join (times at most `BOUND_US` apart) is a join over sliding windows of twice the bound, one
+every bound: of the windows that a pair shares, one has the later row in its second half.
 """
 
 from __future__ import annotations
@@ -16,14 +19,26 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headrace.spec import HASH, SIDE, TIME, Accumulator, Field, Join, OperatorSpec, Window, input_schema
+from headrace.spec import (
+    HASH,
+    SIDE,
+    TIME,
+    WINDOW_START,
+    Accumulator,
+    Field,
+    Join,
+    OperatorSpec,
+    StoreName,
+    Window,
+    input_schema,
+)
 
 I64 = npt.NDArray[np.int64]
 
 RATE = 10_000
 SECOND = 1_000_000
 DELAY_US = SECOND
-WIDTH_US, SLIDE_US, GAP_US = 5 * SECOND, SECOND, 2 * SECOND
+WIDTH_US, SLIDE_US, GAP_US, BOUND_US = 5 * SECOND, SECOND, 2 * SECOND, SECOND
 ZIPF_KEYS, JOIN_KEYS = 1_000_000, 20_000
 
 NAMES = (
@@ -35,6 +50,7 @@ NAMES = (
     "session_holistic",
     "tumbling_join",
     "sliding_join",
+    "interval_join",
     "continuous_aggregation",
     "continuous_join",
 )
@@ -57,6 +73,8 @@ def window_of(name: str) -> Window | None:
         return Window(WIDTH_US)
     if name.startswith("sliding"):
         return Window(WIDTH_US, slide_us=SLIDE_US)
+    if name == "interval_join":
+        return Window(2 * BOUND_US, slide_us=BOUND_US)
     return None if name == "continuous_aggregation" else Window(GAP_US, session=True)
 
 
@@ -65,7 +83,7 @@ def spec_of(name: str) -> OperatorSpec:
     window, joins, keeps = window_of(name), name.endswith("join"), name.endswith("holistic")
     value = Field("v0", "int64", "value")
     sums = () if joins or keeps else (Accumulator("sum", "v0", "int64", "wrap"),)
-    store = "rmw" if sums else "aur" if window is not None and window.session else "aar"
+    side = (value, Field(TIME, "timestamp", "time"))
     return OperatorSpec(
         name=name,
         keys=(Field("k0", "int64", "key"),),
@@ -76,10 +94,29 @@ def spec_of(name: str) -> OperatorSpec:
         timed=window is not None,
         delays_ms=() if window is None else (DELAY_US // 1000,),
         partitions=1,
-        join=Join("inner", (value,), (value,)) if joins else None,
+        join=Join("inner", side, side) if joins else None,
         grouped=keeps,
-        store=store,  # type: ignore[arg-type]
+        store=_store(name, window, bool(sums)),
     )
+
+
+def _store(name: str, window: Window | None, folds: bool) -> StoreName:
+    if folds:
+        return "rmw"
+    if name == "interval_join":
+        return "range"
+    return "aur" if window is not None and window.session else "aar"
+
+
+def wanted(name: str, results: pa.RecordBatch) -> pa.RecordBatch:
+    """The results that count: of an interval join the pairs within the bound, each once."""
+    if name != "interval_join":
+        return results
+    left, right, start = (
+        results.column(column).cast(pa.int64()).to_numpy() for column in ("l1", "r1", WINDOW_START)
+    )
+    near = np.abs(left - right) <= BOUND_US
+    return results.filter(pa.array(near & (np.maximum(left, right) >= start + BOUND_US)))
 
 
 def batches(name: str, count: int, events: int, seed: int = 7) -> Iterator[Batch]:

@@ -15,7 +15,7 @@ from heapq import heappop, heappush
 import numpy as np
 import numpy.typing as npt
 
-from headrace.bench.stores_events import GAP_US, I64, Batch, window_of
+from headrace.bench.stores_events import BOUND_US, GAP_US, I64, Batch, window_of
 from headrace.bench.stores_rocksdb import Operations
 from headrace.spec import Window
 from headrace.store.slices import windows_over
@@ -48,6 +48,8 @@ class Accesses(ABC):
 def accesses_of(name: str) -> Accesses:
     if name == "continuous_aggregation":
         return Continuous()
+    if name == "interval_join":
+        return Interval()
     if name == "continuous_join":
         return JobsAndTasks()
     window = window_of(name)
@@ -183,6 +185,33 @@ class Sessions(Accesses):
             if not held:
                 operations.deletes.append(b"m" + key.to_bytes(8, "big"))
                 del self.open[key]
+
+
+@dataclass
+class Interval(Accesses):
+    """Get and put at key and time, and a look at the other side's rows of the key within the bound."""
+
+    due: list[tuple[int, bytes]] = field(default_factory=list)
+
+    def take(self, batch: Batch, operations: Operations) -> None:
+        events = zip(batch.keys.tolist(), batch.times_us.tolist(), batch.sides.tolist(), strict=True)
+        for place, (key, time_us, side) in enumerate(events):
+            own, other = (bytes([of]) + key.to_bytes(8, "big") for of in (side, 1 - side))
+            at = own + _moment(time_us) + self.number.to_bytes(4, "big") + place.to_bytes(4, "big")
+            operations.gets.append(at)
+            operations.puts.append((at, _VALUE))
+            operations.scans.append(
+                (other + _moment(time_us - BOUND_US), other + _moment(time_us + BOUND_US))
+            )
+            heappush(self.due, (time_us + BOUND_US, at))
+
+    def expire(self, operations: Operations) -> None:
+        while self.due and self.due[0][0] <= self.after:
+            operations.deletes.append(heappop(self.due)[1])
+
+
+def _moment(time_us: int) -> bytes:
+    return (time_us + (1 << 40)).to_bytes(8, "big")
 
 
 @dataclass

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from headrace.bench.stores_events import wanted
 from headrace.host.upkeep import Compacted
 from headrace.kernels.warm import warm
 from headrace.spec import OperatorSpec
@@ -48,7 +49,7 @@ class StoreDriver:
         sealing = self._pool.submit(self._store.gather(watermark_us))
         given = 0
         for batch in self._store.results(watermark_us):
-            given += batch.num_rows
+            given += wanted(self._store.spec.name, batch).num_rows
         self._settle(sealing.result(), watermark_us)
         return given
 
