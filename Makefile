@@ -33,6 +33,9 @@ simulate: $(STAMP)
 
 bench: $(STAMP)
 	$(BIN)/headrace bench rmw
+	$(BIN)/headrace bench flowkv
+	$(BIN)/headrace bench readwrite
+	$(BIN)/headrace bench stores
 
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info
