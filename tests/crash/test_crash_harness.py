@@ -10,11 +10,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from headrace.options import COMMIT_MODES
 from headrace.testing import crash_verdict
 from headrace.testing.crash_input import FILES, Row, batches
 from headrace.testing.crash_model import Expected, expected
-from headrace.testing.crash_plan import PHASES, STARTING, TARGETS, plan
-from headrace.testing.crash_queries import DELAY_US, KINDS, NARROW_US
+from headrace.testing.crash_plan import PHASES, PHASES_BEHIND, STARTING, TARGETS, plan
+from headrace.testing.crash_queries import DELAY_US, KINDS, NARROW_US, Kind
 
 SECOND = 1_000_000
 
@@ -25,38 +26,127 @@ def test_a_plan_is_a_function_of_its_seed() -> None:
     assert batches(11) != batches(12)
 
 
-def test_plans_spread_over_targets_moments_and_queries() -> None:
-    plans = [plan(seed) for seed in range(200)]
+def test_another_query_or_mode_keeps_the_victims() -> None:
+    for seed in range(30):
+        drawn, other = plan(seed), plan(seed, "join", "async")
+        assert (other.kind, other.commit) == ("join", "async")
+        victims = [[(kill.target, kill.batch) for kill in round_.kills] for round_ in (drawn, other)]
+        assert victims[0] == victims[1]
+
+
+def test_plans_spread_over_targets_moments_queries_and_modes() -> None:
+    plans = [plan(seed) for seed in range(108)]
     for seed, round_ in enumerate(plans):
         assert TARGETS[seed % 3] in [kill.target for kill in round_.kills]
-    assert {kill.batch for round_ in plans for kill in round_.kills} == set(range(STARTING, FILES))
-    assert {kill.phase for round_ in plans for kill in round_.kills} == set(PHASES)
-    assert {kill.target for round_ in plans for kill in round_.kills} == {*TARGETS, "driver"}
-    assert {(round_.kind, kill.target) for round_ in plans for kill in round_.kills} >= {
-        (kind, target) for kind in KINDS for target in TARGETS
+    for seed in range(0, 108, 3):
+        assert {round_.commit for round_ in plans[seed : seed + 3]} == set(COMMIT_MODES)
+    kills = [(round_, kill) for round_ in plans for kill in round_.kills]
+    assert {kill.batch for _, kill in kills} == set(range(STARTING, FILES))
+    assert {kill.target for _, kill in kills} == {*TARGETS, "driver"}
+    behind = {round_.commit != "sync": set[str]() for round_ in plans}
+    for round_, kill in kills:
+        behind[round_.commit != "sync"].add(kill.phase)
+    assert behind == {False: set(PHASES), True: set(PHASES_BEHIND)}
+    assert {(round_.kind, round_.commit, kill.target) for round_, kill in kills} >= {
+        (kind, commit, target) for kind in KINDS for commit in COMMIT_MODES for target in TARGETS
     }
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_input_has_what_the_rounds_are_about(kind: str) -> None:
-    found = expected(kind, batches(5))  # type: ignore[arg-type]
+def test_every_input_has_what_the_rounds_are_about(kind: Kind) -> None:
+    found = expected(kind, batches(5))
     assert sum(map(bool, found.emitted)) >= 3
     assert all(found.state.values())
     if kind != "running":
         assert found.late_rows["narrow"] > 0
+    if kind == "join":
+        rows = [row for output in found.emitted for row in output]
+        assert any(row[0] is None for row in rows)
+        assert {(row[3] is None, row[5] is None) for row in rows} == {
+            (False, False),
+            (True, False),
+            (False, True),
+        }
 
 
-def _row(second: int, amount: float = 0.5) -> Row:
-    return Row("u", 1, second * SECOND, amount, 7, "n")
+def _row(second: float, amount: float | None = 0.5, bid: int = 7, user: str | None = "u") -> Row:
+    return Row(user, 1, int(second * SECOND), amount, bid, "n")
+
+
+LATE, CLOSING = NARROW_US // SECOND - 1, (NARROW_US + DELAY_US) // SECOND
 
 
 def test_the_model_by_hand() -> None:
-    late = NARROW_US // SECOND - 1
-    closing = (NARROW_US + DELAY_US) // SECOND
-    found = expected("window", [[_row(0), _row(late)], [_row(closing)], [_row(late), _row(closing)]])
+    found = expected("window", [[_row(0), _row(LATE)], [_row(CLOSING)], [_row(LATE), _row(CLOSING)]])
     assert found.emitted == [Counter(), Counter([("u", 1, 0, 2, 1.0, 7, "n")]), Counter()]
     assert found.late_rows == {"narrow": 1}
-    assert [totals.n for totals in found.state["narrow"].values()] == [2]
+    assert found.state == {"narrow": Counter([("u", 1, NARROW_US, 2, 1.0, 7, "n")])}
+
+
+def test_a_running_aggregate_by_hand() -> None:
+    found = expected("running", [[_row(0), _row(9, None, 8)], [_row(1, user=None)]])
+    groups = [("u", 1, 2, 0.5, 8, "n"), (None, 1, 1, 0.5, 7, "n")]
+    assert found.emitted == [Counter(groups[:1]), Counter(groups[1:])]
+    assert found.state == {"running": Counter(groups)}
+
+
+def test_chained_windows_by_hand() -> None:
+    found = expected("chained", [[_row(0), _row(31)], [_row(41)], [_row(71)]])
+    assert found.emitted == [Counter(), Counter(), Counter([("u", 0, 3, 1.5, 7, "n")])]
+    assert found.state == {"narrow": Counter([("u", 1, 2 * NARROW_US, 1, 0.5, 7, "n")]), "wide": Counter()}
+
+
+def test_sliding_windows_by_hand() -> None:
+    """A row that comes when one of its three windows is closed is in the other two, and not late."""
+    found = expected("sliding", [[_row(25)], [_row(41), _row(5)], [_row(9), _row(12)]])
+    assert [{row[2] // SECOND: row[3] for row in output} for output in found.emitted] == [
+        {},
+        {-10: 1, 0: 2},
+        {},
+    ]
+    assert found.late_rows == {"narrow": 1}
+    held = {row[2] // SECOND: row[3] for row in found.state["narrow"]}
+    assert held == {10: 2, 20: 2, 30: 1, 40: 1}
+
+
+@pytest.mark.parametrize("kind", ["session", "session_median"])
+def test_sessions_by_hand(kind: Kind) -> None:
+    """Two sessions become one; a row whose own session is over is late, though it touches an open one."""
+    found = expected(kind, [[_row(0), _row(7), _row(3.5)], [_row(20)], [_row(5), _row(9)], [_row(30)]])
+    assert not any(found.emitted[:3])
+    assert found.late_rows == {"narrow": 1}
+    spans = [
+        {(row[2] / SECOND, row[3] / SECOND, row[4]) for row in output}
+        for output in (found.emitted[3], found.state["narrow"])
+    ]
+    assert spans == [{(0, 13, 4)}, {(20, 24, 1), (30, 34, 1)}]
+
+
+def test_ranks_by_hand() -> None:
+    rows = [_row(3, 1.0, bid=1), _row(2, 4.0, bid=2), _row(2, None, bid=3)]
+    assert expected("median", [rows]).state == {"narrow": Counter([("u", 1, 0, 3, 2.5, (2, 3, 1))])}
+
+
+def test_a_join_by_hand() -> None:
+    """A window closes when both streams have passed it; a null key is equal to nothing."""
+    rows = [_row(0, bid=1), _row(1, bid=2), _row(2, 0.25, bid=-1)]
+    alone = [_row(0, bid=5, user=None), _row(0, bid=-5, user=None)]
+    found = expected("join", [rows + alone, [_row(CLOSING)], [_row(CLOSING, bid=-7)]])
+    assert found.emitted[1] == Counter()
+    assert found.emitted[2] == Counter(
+        [
+            ("u", 1, 0, 1, "n", -1, 0.25),
+            ("u", 1, 0, 2, "n", -1, 0.25),
+            (None, 1, 0, 5, "n", None, None),
+            (None, 1, 0, None, None, -5, 0.5),
+        ]
+    )
+
+
+def test_a_function_by_hand() -> None:
+    found = expected("apply", [[_row(0, 2.0), _row(1)], [_row(CLOSING, None)]])
+    assert found.emitted[1] == Counter([("u", 1, 0, 2, 1.5, "n|n")])
+    assert found.state == {"narrow": Counter([("u", 1, NARROW_US, CLOSING * SECOND, None, 7, "n")])}
 
 
 def _sink(folder: Path, rows: list[tuple[str, int]]) -> None:

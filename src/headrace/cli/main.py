@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import typer
+
+Name = TypeVar("Name", bound=str)
 
 app = typer.Typer(
     no_args_is_help=True, add_completion=False, help="A state engine for PySpark Structured Streaming."
@@ -73,11 +76,24 @@ def crash(
     rounds: Annotated[int, typer.Option(help="How many times to kill something.")] = 200,
     seed: Annotated[int, typer.Option(help="The first round's seed; a failure names its own.")] = 1,
     lanes: Annotated[int, typer.Option(help="How many rounds run side by side.")] = 2,
+    kind: Annotated[str, typer.Option(help="One query only, such as session; all by default.")] = "",
+    commit: Annotated[str, typer.Option(help="One mode only: sync, upload or async.")] = "",
 ) -> None:
     """Kill the host, a worker or the driver at random moments and compare the results."""
+    from headrace.options import COMMIT_MODES
     from headrace.testing.crash import run_rounds
+    from headrace.testing.crash_queries import KINDS
 
-    raise typer.Exit(run_rounds(rounds, seed, lanes))
+    only = _one_of(kind, KINDS, "--kind"), _one_of(commit, COMMIT_MODES, "--commit")
+    raise typer.Exit(run_rounds(rounds, seed, lanes, *only))
+
+
+def _one_of(said: str, known: Sequence[Name], option: str) -> Name | None:
+    """What was said as one of the known names; None when nothing was."""
+    found = next((name for name in known if name == said), None)
+    if said and found is None:
+        raise typer.BadParameter(f"say one of {', '.join(known)}", param_hint=option)
+    return found
 
 
 @app.command()

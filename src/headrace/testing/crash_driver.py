@@ -17,6 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import headrace as hr
 from headrace.testing.crash_classes import java_option
 from headrace.testing.crash_input import SCHEMA
 from headrace.testing.crash_lane import CURRENT, DONE, OVER
@@ -70,16 +71,18 @@ def slow_down() -> None:
     task.task_of = lambda plan: plain(replace(plan, service="headrace.testing.slow_service:open_slow"))
 
 
-def process_all(spark: Any, folder: Path, kind: Any) -> None:
-    """Run the query over all files that are not processed yet."""
+def process_all(spark: Any, folder: Path, kind: Any, commit: str) -> None:
+    """Run the query over all files that are not processed yet.
+
+    Asynchronous commits are started as users start them, which reconciles first; the others are not, so
+    that hosts alone find what is in the log.
+    """
+    spark.conf.set("spark.headrace.commit", commit)
     rows = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).parquet(str(folder / "in"))
     writer = build(kind, rows).writeStream.format("parquet").outputMode("append")
-    query = (
-        writer.option("path", str(folder / "out"))
-        .option("checkpointLocation", str(folder / "ck"))
-        .trigger(availableNow=True)
-        .start()
-    )
+    writer = writer.option("path", str(folder / "out")).option("checkpointLocation", str(folder / "ck"))
+    writer = writer.trigger(availableNow=True)
+    query = hr.start(writer) if commit == "async" else writer.start()
     query.awaitTermination()
 
 
@@ -109,10 +112,10 @@ def finish_round(spark: Any, folder: Path) -> bool:
     """Process the round's input, starting a failed query again; whether it came to the end."""
     from pyspark.errors import StreamingQueryException
 
-    kind = json.loads((folder / "round.json").read_text())["kind"]
+    said = json.loads((folder / "round.json").read_text())
     for _ in range(STARTS_MAX):
         try:
-            process_all(spark, folder, kind)
+            process_all(spark, folder, said["kind"], said["commit"])
             return True
         except StreamingQueryException:
             traceback.print_exc()

@@ -7,6 +7,7 @@ Threads: one round at a time per lane; while a kill is planned, one more thread 
 
 from __future__ import annotations
 
+import json
 import random
 import subprocess
 import threading
@@ -147,8 +148,21 @@ def has_come(folder: Path, planned: Kill) -> bool:
         return True
     if planned.phase == "begun":
         return (folder / "ck" / "offsets" / str(planned.batch)).exists()
+    if planned.phase == "logged":
+        return _is_logged(folder, planned.batch)
     if planned.phase == "written":
         return (folder / "out" / "_spark_metadata" / str(planned.batch)).exists()
     kind = "segments" if planned.phase == "sealed" else "manifests"
     files = (folder / "ck" / "headrace-state").glob(f"*/*/p*/{kind}/v{planned.batch:012d}-*")
     return next(files, None) is not None
+
+
+def _is_logged(folder: Path, batch: int) -> bool:
+    """Whether a partition of the round's query has the batch in its local log, or had it there."""
+    metadata = folder / "ck" / "metadata"
+    if not metadata.exists():
+        return False
+    query = json.loads(metadata.read_text())["id"]
+    logs = (folder.parent / "local" / "log").glob(f"*/{query}/*/p*")
+    shared = (folder / "ck" / "headrace-state" / query).glob(f"*/p*/manifests/v{batch:012d}-*")
+    return any(next(log.glob(f"v{batch:012d}-*.log"), None) for log in logs) or any(shared)

@@ -1,49 +1,25 @@
-"""What the crash rounds' queries must find: plain dictionaries over plain rows, batch by batch.
+"""What the crash rounds' queries must find: plain lists of plain rows, batch by batch.
 
-It shares nothing with the engine: no Arrow, no hashes, no kernels. A row is late when the watermark of
-the batch before has closed its window; a window closes in the batch whose rows pass it.
+It shares nothing with the engine: no Arrow, no hashes, no kernels. A window closes in the batch whose rows
+pass it. The state at the end is what the query would emit if all its windows closed then; of a function of
+the user it is the rows that the function has yet to see.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from statistics import median
 from typing import Any
 
+from headrace.testing.crash_groups import Group, Groups, Key, Place, fixed, sessions
 from headrace.testing.crash_input import Row
-from headrace.testing.crash_queries import DELAY_US, NARROW_US, WIDE_US, Kind
+from headrace.testing.crash_queries import DELAY_US, GAP_US, NARROW_US, SLIDE_US, WIDE_US, Kind
 
-Key = tuple[Any, ...]
-Output = Counter[tuple[Any, ...]]
-
-
-@dataclass(frozen=True)
-class Totals:
-    """Count, sum, max and min of one group; None while there was no value."""
-
-    n: int = 0
-    total: float | None = None
-    top: int | None = None
-    least: str | None = None
-
-    def add(self, n: int, total: float | None, top: int | None, least: str | None) -> Totals:
-        return Totals(
-            self.n + n,
-            _joined(self.total, total, lambda a, b: a + b),
-            _joined(self.top, top, max),
-            _joined(self.least, least, lambda a, b: min(a, b, key=str.encode)),
-        )
-
-    @property
-    def values(self) -> tuple[Any, ...]:
-        return self.n, self.total, self.top, self.least
-
-
-def _joined(left: Any, right: Any, join: Callable[[Any, Any], Any]) -> Any:
-    if left is None or right is None:
-        return right if left is None else left
-    return join(left, right)
+Values = tuple[Any, ...]
+Output = Counter[Values]
+Answer = Callable[[list[Row]], Iterable[Values]]
 
 
 @dataclass
@@ -51,72 +27,148 @@ class Expected:
     """Output rows per batch, and per operator its state and late rows at the end."""
 
     emitted: list[Output] = field(default_factory=list)
-    state: dict[str, dict[Key, Totals]] = field(default_factory=dict)
+    state: dict[str, Output] = field(default_factory=dict)
     late_rows: dict[str, int] = field(default_factory=dict)
+
+
+def totals(rows: list[Row]) -> list[Values]:
+    """Count, sum of amounts, largest bid, least note; None where there is no value."""
+    amounts = [row.amount for row in rows if row.amount is not None]
+    notes = [row.note for row in rows if row.note is not None]
+    top = max(row.bid for row in rows)
+    least = min(notes, key=str.encode) if notes else None
+    return [(len(rows), sum(amounts) if amounts else None, top, least)]
+
+
+def ranks(rows: list[Row]) -> list[Values]:
+    """Count, median of amounts, and all bids in the order of time."""
+    amounts = [row.amount for row in rows if row.amount is not None]
+    bids = tuple(row.bid for row in sorted(rows, key=lambda row: (row.ts_us, row.bid)))
+    return [(len(rows), median(amounts) if amounts else None, bids)]
+
+
+def pairs(rows: list[Row]) -> list[Values]:
+    """Bids from zero on beside bids below it, both with their values; without a partner beside nothing.
+
+    A null key is equal to nothing.
+    """
+    highs = [(row.bid, row.note) for row in rows if row.bid >= 0]
+    lows = [(row.bid, row.amount) for row in rows if row.bid < 0]
+    if highs and lows and rows[0].user is not None:
+        return [(*high, *low) for high in highs for low in lows]
+    return [(*high, None, None) for high in highs] + [(None, None, *low) for low in lows]
+
+
+def summaries(rows: list[Row]) -> list[Values]:
+    """What the user's function returns."""
+    amounts = [row.amount for row in rows if row.amount is not None]
+    notes = sorted(row.note for row in rows if row.note is not None)
+    return [(len(rows), max(amounts) - min(amounts) if amounts else None, "|".join(notes))]
+
+
+def unseen(rows: list[Row]) -> list[Values]:
+    """The rows themselves."""
+    return [(row.ts_us, row.amount, row.bid, row.note) for row in rows]
+
+
+@dataclass(frozen=True)
+class Model:
+    """One query: where rows go, what a closed window says, and what an open one holds."""
+
+    place: Place
+    answer: Answer
+    holds: Answer
+    ends: bool = False  # both bounds are part of the output
+    sides: bool = False  # two streams with a watermark each
+
+
+_NARROW = fixed(NARROW_US, NARROW_US)
+_WINDOWED = Model(_NARROW, totals, totals)
+_RANKED = Model(_NARROW, ranks, ranks)
+_MODELS: dict[Kind, Model] = {
+    "window": _WINDOWED,
+    "sliding": Model(fixed(NARROW_US, SLIDE_US), totals, totals),
+    "session": Model(sessions(GAP_US), totals, totals, ends=True),
+    "median": _RANKED,
+    "apply": Model(_NARROW, summaries, unseen),
+    "join": Model(_NARROW, pairs, pairs, sides=True),
+    "range": _RANKED,
+    "session_median": Model(sessions(GAP_US), ranks, ranks, ends=True),
+    "rocksdb": _WINDOWED,
+    "memory": _WINDOWED,
+}
 
 
 def expected(kind: Kind, batches: Iterable[list[Row]]) -> Expected:
     """What the query `kind` emits and keeps."""
-    return _running(batches) if kind == "running" else _windowed(kind, batches)
+    if kind == "running":
+        return _running(batches)
+    return _chained(batches) if kind == "chained" else _windowed(_MODELS[kind], batches)
 
 
 def _running(batches: Iterable[list[Row]]) -> Expected:
-    groups: dict[Key, Totals] = {}
-    found = Expected(state={"running": groups}, late_rows={"running": 0})
+    groups: dict[Key, list[Row]] = {}
+    found = Expected(late_rows={"running": 0})
     for rows in batches:
         for row in rows:
-            key = (row.user, row.item)
-            groups[key] = groups.get(key, Totals()).add(1, row.amount, row.bid, row.note)
+            groups.setdefault((row.user, row.item), []).append(row)
         changed = {(row.user, row.item) for row in rows}
-        found.emitted.append(Counter((*key, *groups[key].values) for key in changed))
+        found.emitted.append(Counter((*key, *totals(groups[key])[0]) for key in changed))
+    found.state["running"] = Counter((*key, *totals(rows)[0]) for key, rows in groups.items())
     return found
 
 
-def _windowed(kind: Kind, batches: Iterable[list[Row]]) -> Expected:
-    narrow: dict[Key, Totals] = {}
-    wide: dict[Key, Totals] = {}
-    found = Expected(state={"narrow": narrow}, late_rows={"narrow": 0})
-    if kind == "chained":
-        found.state["wide"], found.late_rows["wide"] = wide, 0
-    frontier_ms: int | None = None
+def _windowed(model: Model, batches: Iterable[list[Row]]) -> Expected:
+    narrow, clock = Groups(model.place), Watermark(2 if model.sides else 1)
+    found = Expected(late_rows={"narrow": 0})
     for rows in batches:
-        before = _watermark_us(frontier_ms)
-        found.late_rows["narrow"] += _fold(narrow, rows, before)
-        frontier_ms = max(
-            [row.ts_us // 1000 for row in rows] + ([] if frontier_ms is None else [frontier_ms])
-        )
-        closed = _close(narrow, NARROW_US, _watermark_us(frontier_ms))
-        if kind == "chained":
-            for (user, _, start), totals in closed.items():
-                key = (user, _start(start + NARROW_US - 1, WIDE_US))
-                wide[key] = wide.get(key, Totals()).add(*totals.values)
-            closed = _close(wide, WIDE_US, _watermark_us(frontier_ms))
-        found.emitted.append(Counter((*key, *totals.values) for key, totals in closed.items()))
+        found.late_rows["narrow"] += _taken(narrow, rows, clock)
+        found.emitted.append(_said(narrow.close(clock.at_us), model.answer, model.ends))
+    found.state["narrow"] = _said(narrow.held, model.holds, model.ends)
     return found
 
 
-def _fold(groups: dict[Key, Totals], rows: list[Row], watermark_us: int | None) -> int:
-    """Add rows to their windows; returns how many were late."""
-    late = 0
-    for row in rows:
-        start = _start(row.ts_us, NARROW_US)
-        if watermark_us is not None and start + NARROW_US <= watermark_us:
-            late += 1
-            continue
-        key = (row.user, row.item, start)
-        groups[key] = groups.get(key, Totals()).add(1, row.amount, row.bid, row.note)
-    return late
+def _chained(batches: Iterable[list[Row]]) -> Expected:
+    narrow, wide, clock = Groups(_NARROW), Groups(fixed(WIDE_US, WIDE_US)), Watermark(1)
+    found = Expected(late_rows={"narrow": 0, "wide": 0})
+    for rows in batches:
+        before = clock.at_us
+        found.late_rows["narrow"] += _taken(narrow, rows, clock)
+        for ((user, _), (_, end)), held in narrow.close(clock.at_us).items():
+            found.late_rows["wide"] += not wide.take((user,), end - 1, held, before)
+        found.emitted.append(_said(wide.close(clock.at_us), totals))
+    found.state = {"narrow": _said(narrow.held, totals), "wide": _said(wide.held, totals)}
+    return found
 
 
-def _close(groups: dict[Key, Totals], width_us: int, watermark_us: int | None) -> dict[Key, Totals]:
-    """Take out the groups whose window, the last part of their key, has ended."""
-    ended = [key for key in groups if watermark_us is not None and key[-1] + width_us <= watermark_us]
-    return {key: replace(groups.pop(key)) for key in ended}
+class Watermark:
+    """How far event time has come: the least of the streams' largest times, less the delay."""
+
+    def __init__(self, streams: int) -> None:
+        self._frontiers_ms: list[int | None] = [None] * streams
+
+    def see(self, rows: Iterable[Row]) -> None:
+        for row in rows:
+            stream = int(row.bid < 0) if len(self._frontiers_ms) > 1 else 0
+            seen = self._frontiers_ms[stream]
+            self._frontiers_ms[stream] = row.ts_us // 1000 if seen is None else max(seen, row.ts_us // 1000)
+
+    @property
+    def at_us(self) -> int | None:
+        known = [at for at in self._frontiers_ms if at is not None]
+        return min(known) * 1000 - DELAY_US if len(known) == len(self._frontiers_ms) else None
 
 
-def _start(at_us: int, width_us: int) -> int:
-    return at_us - at_us % width_us
+def _taken(groups: Groups, rows: list[Row], clock: Watermark) -> int:
+    """Put a batch into its windows and let the watermark move; how many rows were late."""
+    before = clock.at_us
+    clock.see(rows)
+    return sum(not groups.take((row.user, row.item), row.ts_us, [row], before) for row in rows)
 
 
-def _watermark_us(frontier_ms: int | None) -> int | None:
-    return None if frontier_ms is None else frontier_ms * 1000 - DELAY_US
+def _said(groups: dict[Group, list[Row]], answer: Answer, ends: bool = False) -> Output:
+    return Counter(
+        (*key, *(bounds if ends else bounds[:1]), *values)
+        for (key, bounds), rows in groups.items()
+        for values in answer(rows)
+    )

@@ -6,6 +6,7 @@ import random
 from dataclasses import dataclass
 from typing import Literal
 
+from headrace.options import COMMIT_MODES, CommitMode
 from headrace.testing.crash_input import FILES
 from headrace.testing.crash_queries import KINDS, Kind
 
@@ -13,19 +14,21 @@ Target = Literal["host", "worker", "jvm", "driver"]
 TARGETS: tuple[Target, ...] = ("host", "worker", "jvm")  # what a round's first kill takes turns over
 STARTING = -1  # the moment counts from the driver's start
 
-Phase = Literal["begun", "sealed", "published", "written"]
+Phase = Literal["begun", "logged", "sealed", "published", "written"]
 PHASES: tuple[Phase, ...] = ("begun", "begun", "sealed", "published", "published", "written")
+PHASES_BEHIND: tuple[Phase, ...] = ("begun", "logged", "logged", "sealed", "published", "written")
 
 _MORE: tuple[Target, ...] = ("host", "worker", "host", "worker", "host", "worker", "jvm", "driver")
-_DELAY_MS = {"start": 6_000, "begun": 900, "sealed": 60, "published": 90, "written": 60}
+_DELAY_MS = {"start": 6_000, "begun": 900, "logged": 120, "sealed": 60, "published": 90, "written": 60}
 
 
 @dataclass(frozen=True)
 class Kill:
     """`target` dies `delay_ms` after `batch` came to `phase`.
 
-    A batch has *begun* when Spark has its offsets, is *sealed* and *published* when the first partition has
-    a segment and a manifest of it, and *written* when the sink has its rows.
+    A batch has *begun* when Spark has its offsets, is *logged* when the first partition has it in its local
+    log, *sealed* and *published* when shared storage has a segment and a manifest of it, and *written* when
+    the sink has its rows.
     """
 
     target: Target
@@ -46,24 +49,30 @@ class Plan:
 
     seed: int
     kind: Kind
+    commit: CommitMode
     kills: tuple[Kill, ...]
 
     def __str__(self) -> str:
-        return f"seed {self.seed}, {self.kind}: " + ", ".join(map(str, self.kills))
+        return f"seed {self.seed}, {self.kind}, {self.commit}: " + ", ".join(map(str, self.kills))
 
 
-def plan(seed: int) -> Plan:
-    """The round of a seed; three seeds in a row begin with three different targets."""
+def plan(seed: int, kind: Kind | None = None, commit: CommitMode | None = None) -> Plan:
+    """The round of a seed, or the same over another query or commit mode.
+
+    Three seeds in a row begin with three different targets in three different modes; in 108 seeds every
+    query meets every target in every mode.
+    """
     rng = random.Random(seed)
-    first = TARGETS[seed % len(TARGETS)]
-    targets = [first, *rng.choices(_MORE, k=rng.choice((1, 1, 2)))]
+    again, turn = divmod(seed // len(TARGETS), len(KINDS))
+    mode = commit or COMMIT_MODES[(seed + turn + again) % len(COMMIT_MODES)]
+    targets = [TARGETS[seed % len(TARGETS)], *rng.choices(_MORE, k=rng.choice((1, 1, 2)))]
     moments = sorted(rng.sample(range(STARTING, FILES), k=len(targets)))
     rng.shuffle(targets)
-    kills = [_kill(rng, target, batch) for target, batch in zip(targets, moments, strict=True)]
-    return Plan(seed, KINDS[seed // len(TARGETS) % len(KINDS)], tuple(kills))
+    kills = [_kill(rng, target, batch, mode) for target, batch in zip(targets, moments, strict=True)]
+    return Plan(seed, kind or KINDS[turn], mode, tuple(kills))
 
 
-def _kill(rng: random.Random, target: Target, batch: int) -> Kill:
-    phase = rng.choice(PHASES)
+def _kill(rng: random.Random, target: Target, batch: int, commit: CommitMode) -> Kill:
+    phase = rng.choice(PHASES if commit == "sync" else PHASES_BEHIND)
     delay_ms = rng.randrange(_DELAY_MS["start" if batch == STARTING else phase])
     return Kill(target, batch, phase, delay_ms, target == "worker" and rng.random() < 0.5)

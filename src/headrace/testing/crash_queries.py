@@ -1,35 +1,89 @@
-"""The three queries of the crash rounds, as a user writes them. `crash_model` says what they must find."""
+"""The queries of the crash rounds, as a user writes them: at least one for every store.
+
+`crash_model` says what they must find. Every output begins with its keys.
+"""
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from collections.abc import Callable
+from typing import Any, Literal, get_args
+
+import pyarrow as pa
 
 import headrace as hr
 
-Kind = Literal["window", "running", "chained"]
-KINDS: tuple[Kind, ...] = ("window", "running", "chained")
+Kind = Literal[
+    "window",  # RMW
+    "running",
+    "chained",
+    "sliding",
+    "session",  # sessions that fold
+    "median",  # AAR
+    "apply",
+    "join",
+    "range",
+    "session_median",  # AUR
+    "rocksdb",
+    "memory",
+]
+KINDS: tuple[Kind, ...] = get_args(Kind)
 
-DELAY_US, NARROW_US, WIDE_US = 10_000_000, 30_000_000, 60_000_000
+SECOND_US = 1_000_000
+DELAY_US, NARROW_US, WIDE_US = 10 * SECOND_US, 30 * SECOND_US, 60 * SECOND_US
+SLIDE_US, GAP_US = 10 * SECOND_US, 4 * SECOND_US
+
+_APPLIED = "user string, item long, start long, n long, spread double, notes string"
+_APPLIED_FIELDS = [
+    ("user", pa.string()),
+    ("item", pa.int64()),
+    ("start", pa.int64()),
+    ("n", pa.int64()),
+    ("spread", pa.float64()),
+    ("notes", pa.string()),
+]
 
 
 def build(kind: Kind, rows: Any) -> Any:
-    """The query over a streaming DataFrame of the input's schema; every output begins with its keys."""
-    return {"window": _window, "running": _running, "chained": _chained}[kind](rows)
+    """The query over a streaming DataFrame of the input's schema."""
+    makers: dict[Kind, Callable[[Any], Any]] = {
+        "window": lambda rows: _shown(_totals(_stream(rows), hr.tumbling("30 seconds"))),
+        "running": _running,
+        "chained": _chained,
+        "sliding": lambda rows: _shown(_totals(_stream(rows), hr.sliding("30 seconds", "10 seconds"))),
+        "session": lambda rows: _shown(_totals(_stream(rows), hr.session("4 seconds")), ends=True),
+        "median": lambda rows: _shown(_ranks(_stream(rows), hr.tumbling("30 seconds"))),
+        "apply": _apply,
+        "join": _join,
+        "range": lambda rows: _shown(_ranks(_stream(rows).store("range"), hr.tumbling("30 seconds"))),
+        "session_median": lambda rows: _shown(_ranks(_stream(rows), hr.session("4 seconds")), ends=True),
+        "rocksdb": lambda rows: _shown(_totals(_stream(rows).store("rocksdb"), hr.tumbling("30 seconds"))),
+        "memory": lambda rows: _shown(_totals(_stream(rows).store("memory"), hr.tumbling("30 seconds"))),
+    }
+    return makers[kind](rows)
 
 
-def _narrow(rows: Any) -> Any:
-    return (
-        hr.stream(rows)
-        .withWatermark("ts", "10 seconds")
-        .name("narrow")
-        .groupBy("user", "item", hr.tumbling("30 seconds"))
-        .agg(n=hr.count(), total=hr.sum("amount"), top=hr.max("bid"), least=hr.min("note"))
+def _stream(rows: Any) -> Any:
+    return hr.stream(rows).withWatermark("ts", "10 seconds").name("narrow")
+
+
+def _totals(rows: Any, window: Any) -> Any:
+    return rows.groupBy("user", "item", window).agg(
+        n=hr.count(), total=hr.sum("amount"), top=hr.max("bid"), least=hr.min("note")
     )
 
 
-def _window(rows: Any) -> Any:
-    return _narrow(rows).selectExpr(
-        "user", "item", "unix_micros(window.start) AS start", "n", "total", "top", "least"
+def _ranks(rows: Any, window: Any) -> Any:
+    return rows.groupBy("user", "item", window).agg(
+        n=hr.count(), middle=hr.median("amount"), bids=hr.collect_list("bid")
+    )
+
+
+def _shown(results: Any, *, ends: bool = False) -> Any:
+    """Results with the bounds of their windows as numbers; those of a session need both."""
+    bounds = ["start", "end"] if ends else ["start"]
+    rest = [name for name in results.columns if name not in ("user", "item", "window")]
+    return results.selectExpr(
+        "user", "item", *(f"unix_micros(window.{bound}) AS {bound}" for bound in bounds), *rest
     )
 
 
@@ -40,9 +94,44 @@ def _running(rows: Any) -> Any:
 
 def _chained(rows: Any) -> Any:
     wide = (
-        hr.stream(_narrow(rows))
+        hr.stream(_totals(_stream(rows), hr.tumbling("30 seconds")))
         .name("wide")
         .groupBy("user", hr.tumbling("1 minute", on="window"))
         .agg(n=hr.sum("n"), total=hr.sum("total"), top=hr.max("top"), least=hr.min("least"))
     )
     return wide.selectExpr("user", "unix_micros(window.start) AS start", "n", "total", "top", "least")
+
+
+def _join(rows: Any) -> Any:
+    """Positive bids of a window meet the others; each side has a watermark of its own."""
+    highs = rows.where("bid >= 0").selectExpr("user", "item", "ts", "bid AS high", "note")
+    lows = rows.where("bid < 0").selectExpr("user", "item", "ts AS seen", "bid AS low", "amount")
+    joined = _stream(highs).join(
+        hr.stream(lows).withWatermark("seen", "10 seconds"),
+        on=["user", "item"],
+        window=hr.tumbling("30 seconds"),
+        how="full",
+    )
+    return joined.selectExpr(
+        "user", "item", "unix_micros(window.start) AS start", "high", "note", "low", "amount"
+    )
+
+
+def _apply(rows: Any) -> Any:
+    groups = _stream(rows).groupBy("user", "item", hr.tumbling("30 seconds"))
+    return groups.applyInArrow(summary, _APPLIED)
+
+
+def summary(key: tuple[Any, ...], table: pa.Table) -> pa.Table:
+    """A function of a user: how many rows, how far their amounts are apart, their notes in order."""
+    amounts = [amount for amount in table["amount"].to_pylist() if amount is not None]
+    user, item, (start, _) = key
+    found = {
+        "user": user.as_py(),
+        "item": item.as_py(),
+        "start": start.cast(pa.int64()).as_py(),
+        "n": table.num_rows,
+        "spread": max(amounts) - min(amounts) if amounts else None,
+        "notes": "|".join(sorted(note for note in table["note"].to_pylist() if note is not None)),
+    }
+    return pa.Table.from_pylist([found], pa.schema(_APPLIED_FIELDS))

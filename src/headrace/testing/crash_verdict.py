@@ -1,9 +1,14 @@
-"""Compares what a crash round left on disk with the model: output batch by batch, then state."""
+"""Compares what a crash round left on disk with the model: output batch by batch, then state.
+
+Commits that run behind their batches may have been killed after the last one: they are finished from the
+machine's log first, as a start of the query would do it. Nothing may be missing then.
+"""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -11,10 +16,12 @@ from urllib.parse import unquote, urlsplit
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from headrace.coordinator.recover import Recovery
 from headrace.errors import HeadraceError
-from headrace.spec import WINDOW_START, OperatorSpec
+from headrace.spark.checkpoint_files import LocalFiles
+from headrace.spec import TIME, WINDOW_END, WINDOW_START, OperatorSpec
 from headrace.testing.crash_input import FILES, batches
-from headrace.testing.crash_model import Expected, Key, Output, Totals, expected
+from headrace.testing.crash_model import Expected, Output, Values, expected
 from headrace.testing.crash_plan import Plan
 from headrace.testing.state_reader import StateAt, read_state
 
@@ -26,7 +33,19 @@ _KNOWN_IN_LANE = ("local", "spark", "tmp", "work", "warehouse", "driver.log", "r
 def problems(folder: Path, plan: Plan) -> list[str]:
     """Everything that differs from the uninterrupted run; empty when nothing does."""
     model = expected(plan.kind, batches(plan.seed))
-    return [*_output_problems(folder, model), *_state_problems(folder, model), *_stray_problems(folder)]
+    found = _output_problems(folder, model)
+    found += _recovery_problems(folder) or _state_problems(folder, model)
+    return found + _stray_problems(folder)
+
+
+def _recovery_problems(folder: Path) -> list[str]:
+    """Finish what the log has; anything else that a recovery would have to do is a loss."""
+    try:
+        recovery = Recovery(LocalFiles((folder / "ck").as_uri()), folder.parent / "local")
+        decision = recovery.repair().decision
+    except HeadraceError as error:
+        return [f"the checkpoint cannot be recovered: {error}"]
+    return [] if decision.action == "nothing" else [f"a batch had to be taken back: {decision.reason}"]
 
 
 def emitted(folder: Path, batch: int) -> Output:
@@ -35,7 +54,7 @@ def emitted(folder: Path, batch: int) -> Output:
     found: Output = Counter()
     for line in lines:
         path = Path(unquote(urlsplit(json.loads(line)["path"]).path))
-        found.update(tuple(row.values()) for row in pq.read_table(path).to_pylist())
+        found.update(map(_hashable, (row.values() for row in pq.read_table(path).to_pylist())))
     return found
 
 
@@ -52,27 +71,52 @@ def _output_problems(folder: Path, model: Expected) -> list[str]:
 def _state_problems(folder: Path, model: Expected) -> list[str]:
     query = json.loads((folder / "ck" / "metadata").read_text())["id"]
     found = []
-    for operator, groups in model.state.items():
+    for operator, wanted in model.state.items():
         try:
             state = read_state(folder / "ck" / "headrace-state", query, operator, FILES - 1)
         except HeadraceError as error:
             found.append(f"state of {operator} cannot be read: {error}")
             continue
-        found += _difference(
-            f"state of {operator}", Counter(plain_rows(state)), Counter(wanted_rows(groups))
-        )
+        found += _difference(f"state of {operator}", Counter(plain_rows(state)), wanted)
         if state.late_rows != model.late_rows[operator]:
             found.append(f"{operator} counted {state.late_rows} late rows, not {model.late_rows[operator]}")
     return found
 
 
-def plain_rows(state: StateAt) -> list[tuple[Any, ...]]:
-    """State rows as the model has them: keys, window start in microseconds, n, total, top, least."""
-    columns = [state.table.column(key.name) for key in state.spec.keys]
-    if state.spec.window is not None:
-        columns.append(state.table.column(WINDOW_START).cast(pa.int64()))
-    columns += [state.table.column(f"a{index}") for index in _places(state.spec)]
-    return list(zip(*(column.to_pylist() for column in columns), strict=True))
+def plain_rows(state: StateAt) -> list[Values]:
+    """State rows as the model has them: keys, bounds in microseconds, then what the operator holds."""
+    spec = state.spec
+    names = [key.name for key in spec.keys]
+    if spec.window is not None:
+        names += [WINDOW_START, WINDOW_END] if spec.window.session else [WINDOW_START]
+    columns = [_numbers(state.table.column(name)) for name in [*names, *_held(spec)]]
+    return list(map(_hashable, zip(*(column.to_pylist() for column in columns), strict=True)))
+
+
+def _numbers(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    return column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column
+
+
+def _held(spec: OperatorSpec) -> list[str]:
+    """The columns that the model speaks of, in its order."""
+    if spec.join is not None:
+        sides = (("l", spec.join.left, ("high", "note")), ("r", spec.join.right, ("low", "amount")))
+        return [
+            f"{side}{[field.label for field in fields].index(name)}"
+            for side, fields, names in sides
+            for name in names
+        ]
+    if spec.grouped:
+        named = {field.label: field.name for field in spec.inputs}
+        return [TIME, named["amount"], named["bid"], named["note"]]
+    if spec.holistics:
+        kinds = [one.kind for one in spec.holistics]
+        return ["a0", f"h{kinds.index('percentile')}", f"h{kinds.index('list')}"]
+    return [f"a{index}" for index in _places(spec)]
+
+
+def _hashable(row: Iterable[Any]) -> Values:
+    return tuple(tuple(value) if isinstance(value, list) else value for value in row)
 
 
 def _places(spec: OperatorSpec) -> list[int]:
@@ -80,10 +124,6 @@ def _places(spec: OperatorSpec) -> list[int]:
     held: list[tuple[str, str]] = [(acc.kind, acc.type) for acc in spec.accumulators]
     counts = ("count", "int64") if ("count", "int64") in held else ("sum", "int64")
     return [held.index(acc) for acc in (counts, ("sum", "double"), ("max", "int64"), ("min", "string"))]
-
-
-def wanted_rows(groups: dict[Key, Totals]) -> list[tuple[Any, ...]]:
-    return [(*key, *totals.values) for key, totals in groups.items()]
 
 
 def _difference(what: str, got: Output, wanted: Output) -> list[str]:

@@ -1,4 +1,4 @@
-"""The state of a real host with a pause at every step of a transaction.
+"""The state of a real host with a pause at every step of a transaction, and of the commit behind it.
 
 The crash rounds' batches are tiny, and so are the moments in which a kill could do harm: rows applied but
 not committed, committed but not reported. Pauses make them wide enough to be hit.
@@ -14,10 +14,13 @@ from typing import Any
 
 import pyarrow as pa
 
+from headrace.blob.locations import Locations
+from headrace.checkpoint.pipeline import Crew, Moment
 from headrace.host.contract import StateService, Summary, Ticket, Transaction
-from headrace.host.service import open_service
+from headrace.host.service import PartitionService
 
 PAUSE_S = 0.03
+_BEHIND = (Moment.LOGGED, Moment.SEALED, Moment.UPLOADED, Moment.PUBLISHED)
 
 
 class SlowTransaction:
@@ -61,4 +64,9 @@ class SlowService:
 
 def open_slow(memory_bytes: int, local: Path) -> SlowService:
     """What a crash round's hosts open in place of `open_service`."""
-    return SlowService(open_service(memory_bytes, local))
+    return SlowService(PartitionService(memory_bytes, Locations(local), Crew(probe=_pause)))
+
+
+def _pause(moment: Moment) -> None:
+    if moment in _BEHIND:
+        time.sleep(PAUSE_S)
