@@ -3,7 +3,8 @@
 `decide` is pure: Spark's commit log, the operators' records and what is missing on shared storage say
 whether nothing is to be done, one batch is to be taken back, or neither Spark nor we can repair it. Taking
 a batch back moves its entry in `commits/` and the following ones in `offsets/` aside; Spark then replays it
-with its own offsets and its own number, and an idempotent sink skips it.
+with its own offsets and its own number. Its sink has its rows already, because Spark logs a commit after
+the sink: so the replay is *for state only*, and a note says so until it has happened.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Literal, Protocol
 from headrace.coordinator.epochs import base_of
 
 COMMITS, OFFSETS, WITHDRAWN = "commits", "offsets", "headrace-withdrawn"
+REPLAY, REPLAYED = f"{WITHDRAWN}/replay", f"{WITHDRAWN}/replayed"
 
 
 class CheckpointFiles(Protocol):
@@ -27,6 +29,9 @@ class CheckpointFiles(Protocol):
 
     def read(self, name: str) -> str | None:
         """The text of a file, or None when it is not there."""
+
+    def write(self, name: str, text: str) -> None:
+        """Write durably; readers see the old text or the new."""
 
     def move(self, name: str, to: str) -> None:
         """Put a file elsewhere under the checkpoint, over one that is there; fine when it is gone."""
@@ -101,6 +106,19 @@ def numbers(files: CheckpointFiles, folder: str) -> list[int]:
     return sorted(int(name) for name in files.list(folder) if name.isdecimal())
 
 
+def replay_due(files: CheckpointFiles) -> int | None:
+    """The batch that is to be replayed for its state only, if there is one."""
+    noted, committed = files.read(REPLAY), numbers(files, COMMITS)
+    if noted is None or (committed and committed[-1] >= int(noted)):
+        return None
+    return int(noted)
+
+
+def replayed(files: CheckpointFiles) -> None:
+    """The batch has its state again."""
+    files.move(REPLAY, REPLAYED)
+
+
 def withdraw(files: CheckpointFiles, decision: Decision) -> list[str]:
     """Move Spark's entries aside, the newest first; what was moved.
 
@@ -108,6 +126,7 @@ def withdraw(files: CheckpointFiles, decision: Decision) -> list[str]:
     again: a planned batch less is planned again, and only then is the committed one taken back.
     """
     assert decision.batch is not None, "only a withdrawal withdraws"
+    files.write(REPLAY, str(decision.batch))
     entries = [f"{OFFSETS}/{number}" for number in reversed(decision.offsets)]
     entries.append(f"{COMMITS}/{decision.batch}")
     for entry in entries:

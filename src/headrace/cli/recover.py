@@ -50,5 +50,5 @@ def _recover(recovery: Recovery, root: str, yes: bool, say: Say) -> int:
 def _would(batch: int | None, redoable: bool) -> str:
     steps = ["finish the commits in this machine's log"] if redoable else []
     if batch is not None:
-        steps.append(f"move batch {batch} of Spark's commit log to {WITHDRAWN}/, so that Spark replays it")
+        steps.append(f"move batch {batch} of Spark's commit log to {WITHDRAWN}/, for hr.start to replay it")
     return f"with --yes this would {' and '.join(steps)}"

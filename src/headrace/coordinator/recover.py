@@ -143,4 +143,7 @@ def refused(root: str, decision: Decision) -> StateMissing:
 def told(decision: Decision) -> str:
     """What a withdrawal did, for people."""
     entries = [f"{OFFSETS}/{number}" for number in decision.offsets] + [f"{COMMITS}/{decision.batch}"]
-    return f"moved {', '.join(entries)} to {WITHDRAWN}/: Spark replays batch {decision.batch}"
+    return (
+        f"moved {', '.join(entries)} to {WITHDRAWN}/; hr.start replays batch {decision.batch} for its "
+        "state, and gives its rows to no sink: the sink has them"
+    )

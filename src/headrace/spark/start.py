@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headrace.coordinator.recover import Recovery, Redo, told
+from headrace.checkpoint.reconcile import replay_due, replayed
 from headrace.errors import QueryError
-from headrace.host.redo import StateOf, redo
-from headrace.options import PREFIX, Options
+from headrace.options import PREFIX, CommitMode, Options
 from headrace.spark.checkpoint_files import HadoopFiles, LocalFiles
 from headrace.spark.driver import coordinator_for
 from headrace.spark.operator import session_options
@@ -35,8 +34,8 @@ def start(writer: DataStreamWriter) -> StreamingQuery:
 
     A batch then waits for its state to be in the local log of its machine, and for the batch before it to
     be on shared storage; sealing, compaction and the copy run behind the next batch. Where a machine was
-    lost with its disk in between, the last batch is taken back first and Spark replays it: the sink should
-    be idempotent by batch id, as Spark's file sink and Delta are.
+    lost with its disk in between, the last batch is replayed first, for its state only: its sink has its
+    rows already.
 
     Parameters
     ----------
@@ -67,23 +66,40 @@ def start(writer: DataStreamWriter) -> StreamingQuery:
     options = session_options(spark)
     checkpoint = checkpoint_of(spark, writer)
     if checkpoint is not None:
-        reconcile(spark, checkpoint, options)
-    with _committing_behind(spark):
+        files = checkpoint_files(spark, checkpoint)
+        reconcile(spark, files, options)
+        if replay_due(files) is not None:
+            replay(spark, writer, checkpoint)
+            replayed(files)
+    with _committing(spark, "async", always=False):
         return writer.start()
 
 
-def reconcile(spark: SparkSession, checkpoint: str, options: Options) -> None:
+def reconcile(spark: SparkSession, files: LocalFiles | HadoopFiles, options: Options) -> None:
     """Bring a checkpoint and its state together before the query starts; nothing is done while it runs."""
-    files = checkpoint_files(spark, checkpoint)
     metadata = files.read("metadata")
     if metadata is None or _runs(spark, str(json.loads(metadata)["id"])):
         return
+    from headrace.coordinator.recover import Recovery, told  # it seals, and so loads the kernels
+
     elsewhere = None if coordinator_for(spark).local_master else _on_executors(spark, options.local)
     found = Recovery(files, Path(options.local), redo_elsewhere=elsewhere).repair()
     for line in found.lines():
-        log.info("%s: %s", checkpoint, line)
+        log.info("%s: %s", files.root, line)
     if found.decision.action == "withdraw":
-        log.warning("%s: %s", checkpoint, told(found.decision))
+        log.warning("%s: %s", files.root, told(found.decision))
+
+
+def replay(spark: SparkSession, writer: DataStreamWriter, checkpoint: str) -> None:
+    """Run the one batch that Spark has planned and not committed, and give its rows to nobody.
+
+    The sink itself would not do: Spark's file sink and Delta do not even run a batch that they have seen.
+    """
+    again: Any = writer._df.writeStream.format("noop").option("checkpointLocation", checkpoint)
+    again._jwrite.outputMode(_field(writer, "outputMode"))
+    with _committing(spark, "sync", always=True):
+        query = again.trigger(once=True).start()
+    query.awaitTermination()
 
 
 def checkpoint_of(spark: SparkSession, writer: DataStreamWriter) -> str | None:
@@ -98,13 +114,17 @@ def checkpoint_of(spark: SparkSession, writer: DataStreamWriter) -> str | None:
 
 def _options_of(writer: Any) -> dict[str, str]:
     """The writer's options, by lower-case name. Spark has no public way to ask for them."""
-    field = writer._jwrite.getClass().getDeclaredField("extraOptions")
-    field.setAccessible(True)
-    pairs, found = field.get(writer._jwrite).iterator(), {}
+    pairs, found = _field(writer, "extraOptions").iterator(), {}
     while pairs.hasNext():
         pair = pairs.next()
         found[str(pair._1()).lower()] = str(pair._2())
     return found
+
+
+def _field(writer: Any, name: str) -> Any:
+    field = writer._jwrite.getClass().getDeclaredField(name)
+    field.setAccessible(True)
+    return field.get(writer._jwrite)
 
 
 def checkpoint_files(spark: SparkSession, checkpoint: str) -> LocalFiles | HadoopFiles:
@@ -123,30 +143,35 @@ def _runs(spark: Any, query: str) -> bool:
     return spark._jsparkSession.sharedState().activeStreamingQueries().get(key) is not None
 
 
-def _on_executors(spark: SparkSession, local: str) -> Redo:
+def _on_executors(spark: SparkSession, local: str) -> Callable[[Any, int], None]:
     """Finishes what is in the logs of the executors' machines; more tasks than cores reach them all."""
     context = spark.sparkContext
 
-    def everywhere(state: StateOf, version: int) -> None:
+    def everywhere(state: Any, version: int) -> None:
         tasks = max(2, 4 * context.defaultParallelism)
         context.parallelize(range(tasks), tasks).foreach(lambda _: _redo_here(local, state, version))
 
     return everywhere
 
 
-def _redo_here(local: str, state: StateOf, version: int) -> None:
+def _redo_here(local: str, state: Any, version: int) -> None:
+    from headrace.host.redo import redo
+
     redo(Path(local), state, version)
 
 
 @contextmanager
-def _committing_behind(spark: SparkSession) -> Iterator[None]:
+def _committing(spark: SparkSession, mode: CommitMode, *, always: bool) -> Iterator[None]:
+    """Queries that start meanwhile commit in this mode; a setting goes first, unless `always`."""
     context: Any = spark.sparkContext
     with context._lock:  # the session's settings are everybody's
-        if spark.conf.get(_SETTING, None) is not None:
-            yield
-            return
-        spark.conf.set(_SETTING, "async")
+        said = spark.conf.get(_SETTING, None)
+        if said is None or always:
+            spark.conf.set(_SETTING, mode)
         try:
             yield
         finally:
-            spark.conf.unset(_SETTING)
+            if said is None:
+                spark.conf.unset(_SETTING)
+            else:
+                spark.conf.set(_SETTING, said)
