@@ -5,8 +5,9 @@ Segments fall into tiers by size, each tier `RATIO` times the one below. Two rul
 - a segment of a higher tier swallows the smaller ones just before it, so tiers fall from old to new;
 - `FAN_IN` segments of one tier become one.
 
-So at most `FAN_IN - 1` segments per tier remain. A merge lifts what it reads into a higher tier (or removes
-rows that were written again), so a row is rewritten about once or twice per tier: O(log state).
+So at most `FAN_IN - 1` segments per tier remain (`FAN_IN_UNREAD - 1` while all rows are in memory). A merge
+lifts what it reads into a higher tier (or removes rows that were written again), so a row is rewritten about
+once or twice per tier: O(log state).
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from headrace.store.segment import Segment
 
 RATIO = 4
 FAN_IN = 4
+FAN_IN_UNREAD = 8  # of segments that nobody reads before a restart: merging them later is less work
 BASE_BYTES = 1 << 20
 CHUNK_ROWS = 1 << 15
 

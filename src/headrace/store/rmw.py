@@ -24,7 +24,7 @@ import pyarrow as pa
 from headrace.spec import OperatorSpec, Window
 from headrace.store.arrow import probe_of, results_of
 from headrace.store.budget import MemoryBudget
-from headrace.store.compact import compact, plan
+from headrace.store.compact import FAN_IN, FAN_IN_UNREAD, compact, plan
 from headrace.store.contract import Compaction, FileKind, Gathered, Seal, Sections, Write
 from headrace.store.layout import RowLayout
 from headrace.store.merge import Source, merge
@@ -358,8 +358,16 @@ class RmwStore:
     def is_live(self, segment: Segment, watermark_us: int | None) -> bool:
         return not all(is_closed(slice_us, self.spec.window, watermark_us) for slice_us in segment.sections)
 
+    @property
+    def _is_unread(self) -> bool:
+        """Whether all rows are in memory, so that no lookup ever goes to the segments."""
+        slices = self._slices.values()
+        return bool(slices) and not self._parked and all(state.complete for state in slices)
+
     def compaction(self, many: int | None = None) -> Compaction | None:
-        chosen = plan([segment.size for segment in self.segments])
+        chosen = plan(
+            [segment.size for segment in self.segments], fan_in=FAN_IN_UNREAD if self._is_unread else FAN_IN
+        )
         if chosen is None or (many is not None and len(self.segments) <= many):
             return None
         inputs, kind, window, bound = (
