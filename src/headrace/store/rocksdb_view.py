@@ -29,6 +29,7 @@ from headrace.store.segment import Answer, Segment
 
 _BIAS = 1 << 63
 _TOP = 1 << 64
+_BATCH_ROWS = 1 << 12
 
 
 @dataclass
@@ -51,10 +52,12 @@ class Shelf:
         return 0 if self.habit.dated else section
 
     def put(self, section: int, run: Run, seal: int) -> None:
-        """Write an ordered run."""
-        if not len(run):
-            return
-        section = self._place(section)
+        """Write an ordered run, in batches that a write buffer has room for."""
+        for start, end in _parts(run.hashes):
+            part = Run(run.hashes[start:end], run.words[start:end], run.heap)
+            self._put(self._place(section), part, seal)
+
+    def _put(self, section: int, run: Run, seal: int) -> None:
         grouped = self.kind.appends or self.habit.whole
         keys, starts = self._group_keys(section, run, seal) if grouped else self._keys(section, run)
         variable = np.array(self.kind.shape.variable_words, np.int64)
@@ -218,6 +221,18 @@ class RocksSegment(Segment):
         end = self._seals.stop if self._shelf.kind.appends else _TOP
         mine = (seals >= np.uint64(self._seals.start)) & (seals <= np.uint64(end - 1))
         return run if mine.all() else Run(run.hashes[mine], run.words[mine], run.heap)
+
+
+def _parts(hashes: U64) -> Iterator[tuple[int, int]]:
+    """Parts of ordered rows, none of which ends between rows of one order key."""
+    start, n = 0, len(hashes)
+    while start < n:
+        end = min(n, start + _BATCH_ROWS)
+        if end < n:
+            first = int(np.searchsorted(hashes, hashes[end], "left"))
+            end = first if first > start else int(np.searchsorted(hashes, hashes[end], "right"))
+        yield start, end
+        start = end
 
 
 def _cut(data: bytes, offsets: I64) -> list[bytes]:
