@@ -24,7 +24,7 @@ from headrace.store.kept import (
     times_in,
     with_hashes,
 )
-from headrace.store.kept_merge import by_range, compact_kept, concatenated, range_parts
+from headrace.store.kept_merge import PackedRun, by_range, compact_kept, concatenated, packed, range_parts
 from headrace.store.run import Run
 from headrace.store.seal import write_segment
 from headrace.store.segment import Segment
@@ -101,10 +101,11 @@ def test_rows_ordered_by_time_know_their_hash() -> None:
 
 
 def sources(folder: Path, layout: KeptLayout, batches: list[pa.RecordBatch]) -> list[object]:
-    """Every second batch on disk."""
+    """Every second batch on disk, every fourth in memory and packed."""
     made: list[object] = []
     for number, batch in enumerate(batches):
         run = run_of(layout, batch)
+        run = packed(run, layout) if number % 4 == 1 else run
         made.append(run if number % 2 else (stored(folder / f"{number}.segment", layout, run), 5))
     return made
 
@@ -134,6 +135,16 @@ def test_parts_of_a_range_are_one_per_source(tmp_path: Path) -> None:
         assert counted(rows_of(layout, concatenated(runs, layout))) == counted(batch)
     assert list(range_parts([empty], layout, 40)) == []
     assert not any(map(len, *range_parts(given, layout, 40, low=1 << 62, high=1 << 63)))
+
+
+def test_a_packed_run_is_the_same_run_over_a_heap_in_order() -> None:
+    layout, batch = KeptLayout(SPEC), batch_of(4, 80)
+    run = packed(run_of(layout, batch), layout)
+    assert isinstance(run, PackedRun)
+    assert counted(rows_of(layout, run)) == counted(batch)
+    assert int(run.heap_ends[-1]) == len(run.heap)
+    plain = KeptLayout(OperatorSpec(**{**SPEC.__dict__, "keys": SPEC.keys[1:], "inputs": SPEC.inputs[1:]}))
+    assert not isinstance(packed(run_of(plain, batch), plain), PackedRun)
 
 
 def test_compaction_keeps_live_sections_and_stops_when_told(tmp_path: Path) -> None:

@@ -9,18 +9,65 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from headrace.errors import TryAgain
-from headrace.store.kept import ordered
-from headrace.store.merge import Shape, Source, concatenate, cut_ranges, ranged, span_of
+from headrace.kernels.merge import shift_heap, take_rows
+from headrace.store.kept import I64, ordered
+from headrace.store.layout import LENGTH_MAX
+from headrace.store.merge import Ranged, Shape, Source, concatenate, cut_ranges, ranged, span_of
 from headrace.store.run import Run
 from headrace.store.seal import SegmentMeta, write_segment
 from headrace.store.segment import Segment
 
 CHUNK_ROWS = 1 << 15
+
+
+@dataclass(frozen=True)
+class PackedRun(Run):
+    """An ordered run whose heap lies in the order of its rows, so that a range of it is one piece."""
+
+    heap_ends: I64  # where the bytes of each row end
+    variable: I64
+
+
+def packed(run: Run, shape: Shape) -> Run:
+    """The ordered run, packed if its rows have a heap; ranges of it are then read without copying bytes."""
+    if not shape.variable_words:
+        return run
+    variable = np.array(shape.variable_words, np.int64)
+    words, heap = take_rows(run.words, run.heap, 0, len(run), variable)
+    lengths = (words[:, variable] & np.uint64(LENGTH_MAX)).sum(axis=1, dtype=np.int64)
+    return PackedRun(run.hashes, words, heap, np.cumsum(lengths), variable)
+
+
+@dataclass(frozen=True)
+class _Packed:
+    """A packed run as a source of ranges."""
+
+    run: PackedRun
+
+    def span(self) -> tuple[int, int]:
+        return int(self.run.hashes[0]), int(self.run.hashes[-1]) + 1
+
+    def _bounds(self, low: int, high: int) -> tuple[int, int]:
+        start = int(np.searchsorted(self.run.hashes, np.uint64(low), "left"))
+        return start, int(np.searchsorted(self.run.hashes, np.uint64(high - 1), "right"))
+
+    def count(self, low: int, high: int) -> int:
+        start, end = self._bounds(low, high)
+        return end - start
+
+    def read(self, low: int, high: int) -> Run:
+        run, (start, end) = self.run, self._bounds(low, high)
+        first = int(run.heap_ends[start - 1]) if start else 0
+        last = int(run.heap_ends[end - 1]) if end > start else first
+        words = run.words[start:end].copy()
+        shift_heap(words, 0, len(words), run.variable, -first)
+        return Run(run.hashes[start:end], words, run.heap[first:last])
 
 
 def by_range(
@@ -40,7 +87,7 @@ def range_parts(
 
     A run's heap may hold more bytes than its rows use.
     """
-    held, places = ranged(sources, np.array(shape.variable_words, np.int64))
+    held, places = _ranged(sources, np.array(shape.variable_words, np.int64))
     if not held:
         return
     start, end = span_of(held)
@@ -52,6 +99,15 @@ def range_parts(
         for place, source in zip(places, held, strict=True):
             runs[place] = source.read(first, last)
         yield runs
+
+
+def _ranged(sources: Sequence[Source], variable: I64) -> tuple[list[Ranged], list[int]]:
+    held, places = ranged(sources, variable)
+    for index, place in enumerate(places):
+        source = sources[place]
+        if isinstance(source, PackedRun):
+            held[index] = _Packed(source)
+    return held, places
 
 
 def concatenated(runs: Sequence[Run], shape: Shape) -> Run:

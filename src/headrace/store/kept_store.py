@@ -26,7 +26,7 @@ from headrace.store.contract import Compaction, FileKind, Gathered, Seal, Write
 from headrace.store.kept import Flags, KeptLayout, pieces_of, taken, times_in
 from headrace.store.kept_buckets import Due, bucket_of, closed_for_good_us, crowd, due_windows, files_of
 from headrace.store.kept_groups import Computation, groups_of
-from headrace.store.kept_merge import compact_kept, concatenated
+from headrace.store.kept_merge import compact_kept, concatenated, packed
 from headrace.store.merge import Source
 from headrace.store.run import Run
 from headrace.store.segment import Segment
@@ -168,7 +168,7 @@ class KeptStore:
     def _spill(self) -> None:
         """Write the rows of the running epoch to segments, bucket by bucket."""
         for group in self._files(sorted(self._fresh)):
-            sections = [(bucket, [self._arranged(bucket)]) for bucket in group]
+            sections = [(bucket, [self._arranged(bucket, pack=False)]) for bucket in group]
             self.spilled.append(self.seal(self._kind, sections))
             for bucket in group:
                 self._fresh_bytes -= self._fresh.pop(bucket).nbytes
@@ -176,15 +176,16 @@ class KeptStore:
     def _files(self, buckets: list[int]) -> list[list[int]]:
         return [buckets[part] for part in files_of([self._fresh[bucket].nbytes for bucket in buckets])]
 
-    def _arranged(self, bucket: int) -> Run:
-        """The fresh rows of a bucket as one run in the store's order."""
+    def _arranged(self, bucket: int, pack: bool = True) -> Run:
+        """The fresh rows of a bucket as one run in the store's order, packed if it will be read again."""
         fresh = self._fresh[bucket]
         if not fresh.arranged:
             before, pieces = fresh.nbytes, fresh.pieces
             fresh.pieces = []
             run = concatenated(pieces, self.order.layout)
             pieces.clear()
-            fresh.pieces = [self.order.arranged(run)]
+            run = self.order.arranged(run)
+            fresh.pieces = [packed(run, self.order.layout) if pack else run]
             fresh.nbytes, fresh.arranged = fresh.pieces[0].nbytes, True
             self._fresh_bytes += fresh.nbytes - before
         return fresh.pieces[0]
