@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import random
+from pathlib import Path
+
+import pytest
+
+from headrace.spec import OperatorSpec
 from headrace.testing.store_contract import (
     LATE_SESSION,
     LATE_SLIDE,
+    SECOND,
     SESSION,
     SLIDE,
     TUMBLE,
     StoreContract,
+    check,
     folding,
     keeping,
 )
+from headrace.testing.store_model import Row, StoreModel
 
 
 class TestRocksDB(StoreContract):
@@ -25,3 +34,18 @@ class TestRocksDB(StoreContract):
         keeping(SLIDE),
         keeping(SESSION),
     )
+
+    @pytest.mark.parametrize("swept", [folding(SESSION, "final"), keeping(SESSION)], ids=["folds", "keeps"])
+    def test_dead_rows_are_swept_out_of_what_lives_on(
+        self, swept: OperatorSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("headrace.store.rocksdb.SWEEP_ROWS", 8)
+        lab, model, draw = self.lab(swept, tmp_path), StoreModel(swept), random.Random(5)
+        for number in range(25):
+            now = number * 3 * SECOND
+            fresh = [Row(number * 40 + key, now + draw.randrange(SECOND), key) for key in range(40)]
+            check(lab, model, [*fresh, Row(3, now, number)], now - SECOND)
+        held = lab.store._db.keys(b"\x00", b"\xfe")
+        assert 40 < len(held) < 800, "a thousand keys had sessions, few of them are alive"
+        lab.reopen()
+        check(lab, model, [Row(7, 25 * 3 * SECOND, 1)], 200 * SECOND)
