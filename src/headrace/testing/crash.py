@@ -44,6 +44,8 @@ def play(lane: Lane, folder: Path, round_: Plan) -> list[str]:
         return problems(folder, round_)
     except RoundFailed as error:
         return [str(error)]
+    finally:
+        lane.end()
 
 
 def _report(lane: Lane, round_: Plan) -> tuple[bool, list[str]]:

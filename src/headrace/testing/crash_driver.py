@@ -88,13 +88,21 @@ def process_all(spark: Any, folder: Path, kind: Any, commit: str) -> None:
 
 def rounds(lane: Path) -> Iterator[Path]:
     """The folders of the rounds that the lane wants processed, until it is over."""
+    finished: Path | None = None  # the lane may be removing it
     while not (lane / OVER).exists():
-        current = lane / CURRENT
-        folder = lane / current.read_text() if current.exists() else None
-        if folder is None or (folder / DONE).exists():
+        folder = _current(lane)
+        if folder is None or folder == finished or (folder / DONE).exists():
             time.sleep(0.02)
         else:
             yield folder
+            finished = folder
+
+
+def _current(lane: Path) -> Path | None:
+    try:
+        return lane / (lane / CURRENT).read_text()
+    except FileNotFoundError:
+        return None
 
 
 def run(lane: Path) -> int:

@@ -57,6 +57,10 @@ class Lane:
         hidden.write_text(round_folder.name)
         hidden.rename(self.folder / CURRENT)
 
+    def end(self) -> None:
+        """The round is over, and its folder may go."""
+        (self.folder / CURRENT).unlink(missing_ok=True)
+
     def done(self) -> bool:
         """Whether the round is processed; a driver that ended is started again."""
         if (self._round / DONE).exists():
