@@ -17,7 +17,11 @@ def q5(bids: Any) -> Any:
 
 def q7(bids: Any) -> Any:
     """NEXMark's own wording: the highest price of each window, joined with the bids that have it."""
-    windowed = bids.withColumn("window", F.window("dateTime", "10 seconds"))
+    plain = F.timestamp_micros(
+        F.unix_micros("dateTime")
+    )  # Spark allows one event time, and it is the window
+    window = F.window("dateTime", "10 seconds").alias("window")
+    windowed = bids.select("auction", "bidder", "price", window, plain.alias("dateTime"))
     highest = bids.groupBy(F.window("dateTime", "10 seconds")).agg(F.max("price").alias("price"))
     return windowed.join(highest, ["window", "price"]).select("auction", "bidder", "price", "dateTime")
 
