@@ -7,13 +7,19 @@ from pathlib import Path
 import pytest
 
 from headrace.errors import SettingError
-from headrace.testing.store_contract import TUMBLE, StoreContract, folding
+from headrace.testing.store_contract import SESSION, SLIDE, TUMBLE, StoreContract, folding, keeping
 from headrace.testing.store_model import Row
 
 
 class TestMemory(StoreContract):
     name = "memory"
-    cases = (folding(None, "changes"), folding(TUMBLE, "final"), folding(TUMBLE, "changes"))
+    cases = (
+        folding(None, "changes"),
+        folding(TUMBLE, "final"),
+        folding(SESSION, "changes"),
+        keeping(SLIDE),
+        keeping(SESSION),
+    )
     spills = False
 
     def test_state_that_does_not_fit_names_the_setting(self, tmp_path: Path) -> None:
