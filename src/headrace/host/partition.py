@@ -14,6 +14,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 
 from headrace.checkpoint.log import LocalLog
@@ -100,10 +101,18 @@ class Partition:
         if ticket.commit != "sync":
             self.log.open()
         self._join()
-        store = self._store_at(ticket, run)
+        store, truth = self._store_and_truth(ticket, run)
         self._claim = claim
-        self._current = PartitionTransaction(self, ticket, store, self.manifest, run)
+        self._current = PartitionTransaction(self, ticket, store, self.manifest, run, truth)
         return self._current
+
+    def _store_and_truth(self, ticket: Ticket, run: int) -> tuple[Store, Future[Attempt | None] | None]:
+        """The store at the base; behind the batches, storage is asked beside them whether it counts."""
+        held = self._held_at(ticket, None) if ticket.commit != "sync" else None
+        if held is None:
+            return self._store_at(ticket, run), None
+        held.seal = self._sealer(ticket, run)
+        return held, self.crew.sealers.submit(self._shared, ticket.base)
 
     def _is_unsealed(self, version: int | None) -> bool:
         """Whether the version was logged here a moment ago, and its store is not clean yet."""

@@ -21,8 +21,9 @@ import pyarrow as pa
 from headrace.checkpoint.log import Draft
 from headrace.checkpoint.pipeline import Epoch, Moment
 from headrace.coordinator.frontier import advance, watermark_ms
-from headrace.errors import Fenced
+from headrace.errors import Fenced, TryAgain
 from headrace.format.manifest import Manifest
+from headrace.format.names import Attempt
 from headrace.host.commit import EpochCommit
 from headrace.host.contract import Hidden, Summary, Ticket
 from headrace.host.home import entry_of
@@ -50,7 +51,13 @@ class PartitionTransaction:
     """A `Transaction` over a store."""
 
     def __init__(
-        self, partition: Partition, ticket: Ticket, store: Store, base: Manifest | None, run: int
+        self,
+        partition: Partition,
+        ticket: Ticket,
+        store: Store,
+        base: Manifest | None,
+        run: int,
+        truth: Future[Attempt | None] | None = None,
     ) -> None:
         self.stale = False
         self._partition, self._ticket, self._store, self._base, self._run = (
@@ -64,6 +71,7 @@ class PartitionTransaction:
         self._rows_in = self._rows_out = 0
         self._sealing: Future[list[Segment]] | None = None
         self._drafting: Future[Drafted] | None = None
+        self._truth = truth  # who wrote the base, as shared storage has it; None: it is known to count
         self._previous: Epoch | None = None
         self._late_before = store.late_rows
         self._ahead_before = _read_ahead(store)
@@ -98,6 +106,7 @@ class PartitionTransaction:
         begun = time.perf_counter()
         self._previous = self._partition.pipeline.await_published(self._ticket.base)
         self._spent["wait"] = time.perf_counter() - begun
+        self._check_base()
         manifest, written = self._publish() if self._drafting is None else self._log(self._drafting)
         self._spent["critical"] = time.perf_counter() - begun
         return self._summary(manifest, written)
@@ -117,6 +126,16 @@ class PartitionTransaction:
                 f"attempt {self._ticket.attempt} of batch {self._ticket.batch}, partition "
                 f"{self._ticket.partition} was overtaken by a newer attempt",
                 hint="nothing to do: the newer attempt goes on",
+            )
+
+    def _check_base(self) -> None:
+        """Another host may have written the base again, in a newer attempt: then that one counts."""
+        truth: Attempt | None = None if self._truth is None else self._partition.crew.wait(self._truth)
+        if truth is not None and self._base is not None and truth > self._base.written_by:
+            raise TryAgain(
+                f"version {truth.version} of partition {self._ticket.partition} was written again by run "
+                f"{truth.run}, attempt {truth.attempt}, while this host had it in memory",
+                hint="nothing to do: the next attempt reads that one",
             )
 
     def _fold(self) -> None:

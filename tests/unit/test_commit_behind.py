@@ -1,0 +1,208 @@
+"""Protects a partition whose commits run behind its batches.
+
+What each batch may read, what a full disk, lost storage or another host does to it, and that Spark's next
+attempt gets it going again.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from headrace.blob.base import Blobs
+from headrace.blob.locations import Locations
+from headrace.checkpoint.pipeline import Moment
+from headrace.errors import StateCorrupt, StateMissing, TryAgain
+from headrace.host.contract import Summary, Ticket
+from headrace.host.service import PartitionService
+from headrace.host.upkeep import Upkeep
+from headrace.options import CommitMode
+from headrace.store.seal import write_segment
+from headrace.testing.clock import ManualClock
+from headrace.testing.faulty_blobs import FaultyBlobs, Outcome
+from headrace.testing.simulation import QUERY, SPEC, State, batch_of, state_of
+from headrace.testing.stepped_crew import SteppedExecutor, SteppedJobs, stepped_crew
+
+
+class Host:
+    """A host whose background work stands still until it is told to go on."""
+
+    def __init__(self, folder: Path, local: str = "local") -> None:
+        self.folder, self.local = folder, folder / local
+        self.jobs, self.clock, self.away = SteppedJobs(random.Random(0)), ManualClock(), False
+        crew = stepped_crew(self.jobs, self.clock, self._probe)
+        locations = Locations(self.local, wrap=self._wrap, clock=self.clock)
+        self.service = PartitionService(64 << 20, locations, crew, Upkeep(SteppedExecutor(self.jobs)))
+        self.moments: list[Moment] = []
+        self.at: Callable[[Moment], None] = lambda moment: None
+
+    def _probe(self, moment: Moment) -> None:
+        self.moments.append(moment)
+        self.at(moment)
+
+    def _wrap(self, blobs: Blobs) -> Blobs:
+        return FaultyBlobs(blobs, lambda operation: Outcome.REFUSED if self.away else Outcome.DONE)
+
+    def run(self, number: int, attempt: int | None = None, mode: CommitMode = "async") -> Summary:
+        summary, _ = self.results(number, attempt, mode)
+        return summary
+
+    def results(
+        self, number: int, attempt: int | None = None, mode: CommitMode = "async"
+    ) -> tuple[Summary, State]:
+        transaction = self.service.begin(
+            self.ticket(number, number + 1 if attempt is None else attempt, mode)
+        )
+        try:
+            transaction.apply(batch_of([("a", 1), (f"b{number}", 1)]))
+            found = state_of(transaction.finish([]))
+            return transaction.commit(), found
+        except Exception:
+            transaction.abort()
+            raise
+
+    def ticket(self, number: int, attempt: int, mode: CommitMode = "async") -> Ticket:
+        base = number - 1 if number else None
+        shared = str(self.folder / "shared")
+        return Ticket("start", QUERY, SPEC, 0, number, base, attempt, shared, 3, mode)
+
+    def manifests(self) -> list[int]:
+        return sorted(int(path.name[1:13]) for path in (self.folder / "shared").glob("**/*.manifest"))
+
+    def logged(self) -> list[str]:
+        return sorted(path.name[:13] for path in self.local.glob("log/**/*.log"))
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Host:
+    return Host(tmp_path)
+
+
+def test_a_batch_returns_before_its_state_is_on_shared_storage(host: Host) -> None:
+    host.run(0)
+    assert host.manifests() == []
+    assert host.logged() == ["v000000000000"]
+    _, found = host.results(1)
+    assert found["a"] == (2, 2)
+    assert host.manifests() == [0], "ack 2 of batch 0 came before ack 1 of batch 1"
+    host.jobs.drain()
+    assert host.manifests() == [0, 1]
+    assert host.logged() == []
+
+
+def test_upload_mode_waits_for_the_seal_only(host: Host) -> None:
+    host.run(0, mode="upload")
+    assert Moment.SEALED in host.moments
+    assert host.manifests() == []
+
+
+def test_progress_says_what_was_hidden(host: Host) -> None:
+    first = host.run(0)
+    assert (first.commit, first.hidden, first.publish_ms) == ("async", None, 0.0)
+    hidden = host.run(1).hidden
+    assert hidden is not None
+    assert hidden.version == 0
+    assert min(hidden.seal_ms, hidden.upload_ms, hidden.publish_ms) > 0
+
+
+def test_an_aborted_batch_reads_the_one_before_from_local_files(host: Host) -> None:
+    host.run(0)
+    for _ in range(2):
+        host.service.begin(host.ticket(1, attempt=2)).abort()
+    assert host.manifests() == [], "nothing was waited for"
+    assert host.results(1, attempt=3)[1]["a"] == (2, 2)
+
+
+def test_a_host_that_follows_goes_on_from_the_log(host: Host, tmp_path: Path) -> None:
+    host.run(0)
+    host.run(1)
+    after = Host(tmp_path)
+    assert after.results(2)[1]["a"] == (3, 3)
+    assert after.moments[:2] == [Moment.RECOVERING, Moment.RECOVERED]
+    assert after.manifests() == [0, 1]
+
+
+def test_a_machine_that_has_neither_says_what_to_do(host: Host, tmp_path: Path) -> None:
+    host.run(0)
+    with pytest.raises(StateMissing, match="version 0 is missing") as told:
+        Host(tmp_path, local="another").run(1)
+    assert "hr.start" in told.value.hint
+    assert "headrace recover" in told.value.hint
+
+
+def test_a_damaged_log_is_told_and_not_skipped(host: Host, tmp_path: Path) -> None:
+    host.run(0)
+    (entry,) = host.local.glob("log/**/*.log")
+    entry.write_bytes(entry.read_bytes()[:-3])
+    with pytest.raises(StateCorrupt, match="damaged"):
+        Host(tmp_path).run(1)
+
+
+def test_a_full_disk_at_the_log_fails_the_batch_and_nothing_else(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host.run(0)
+    with monkeypatch.context() as full:
+        full.setattr("headrace.checkpoint.log._write_run", no_space)
+        with pytest.raises(TryAgain, match="No space left"):
+            host.run(1)
+    assert host.results(1, attempt=7)[1]["a"] == (2, 2)
+
+
+def test_a_full_disk_at_the_seal_is_redone_from_the_log(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host.run(0)
+    failures = [no_space]
+    plain = write_segment
+
+    def sometimes(*args: object, **kwargs: object) -> object:
+        return failures.pop()() if failures else plain(*args, **kwargs)
+
+    monkeypatch.setattr("headrace.host.local.write_segment", sometimes)
+    assert host.results(1)[1]["a"] == (2, 2)
+    assert host.moments.count(Moment.SEALING) == 2
+
+
+def test_storage_that_stays_away_fails_the_next_commit_and_the_attempt_after_it_works(host: Host) -> None:
+    host.run(0)
+    host.service.begin(host.ticket(1, attempt=2)).abort()
+    host.away = True
+    with pytest.raises(TryAgain, match=r"refused|could not be read"):
+        host.run(1, attempt=3)
+    host.away = False
+    assert host.results(1, attempt=4)[1]["a"] == (2, 2)
+    host.jobs.drain()
+    assert host.manifests() == [0, 1]
+
+
+def test_a_base_that_another_host_wrote_again_is_read_again(host: Host, tmp_path: Path) -> None:
+    host.run(0)
+    host.jobs.drain()
+    other = Host(tmp_path, local="another")
+    other.run(0, attempt=5)
+    other.jobs.drain()
+    with pytest.raises(TryAgain, match="written again"):
+        host.run(1, attempt=6)
+    assert host.results(1, attempt=7)[1]["a"] == (2, 2)
+
+
+def test_a_replayed_batch_takes_the_place_of_the_one_that_was_logged(host: Host) -> None:
+    host.run(0)
+    host.run(1)
+    assert host.results(1, attempt=9)[1]["a"] == (2, 2)
+    assert len(host.logged()) == 1
+    assert host.results(2, attempt=10)[1]["a"] == (3, 3)
+
+
+def test_closing_a_host_publishes_what_is_under_way(host: Host) -> None:
+    host.run(0)
+    host.service.close()
+    assert host.manifests() == [0]
+
+
+def no_space(*_: object) -> list[int]:
+    raise OSError(28, "No space left on device")
