@@ -25,7 +25,7 @@ test: $(STAMP) lint
 	$(BIN)/pytest
 
 crash: $(STAMP)
-	$(BIN)/headrace crash --rounds 200
+	$(BIN)/headrace crash --rounds 216
 
 SEEDS ?= 1000
 simulate: $(STAMP)
