@@ -98,7 +98,7 @@ def test_a_session_that_grew_after_it_was_read_ahead_is_read_again(tmp_path: Pat
 def test_the_log_forgets_sessions_that_are_over(tmp_path: Path) -> None:
     lab, model = lab_in(tmp_path, 0.02, 256 << 10)
     run(lab, model, 60, 100, compact=True)
-    live = sum(len(group.rows) for group in model.groups)
+    live = sum(len(group.rows) for group in model.groups.values())
     kept = sum(segment.rows for segment in lab.store.segments if segment.kind == LOG)
     assert kept < 4 * live + 2 * ROWS_MIN
 

@@ -19,6 +19,7 @@ from headrace.kernels.signature import (
     IDS_IN,
     STAMPS,
     VALID_IN,
+    WORDS,
     WORDS_IN,
     Scalar,
 )
@@ -50,6 +51,25 @@ def holds(slots: U64, hashes: U64, asked: U64) -> Flags:
                 break
             at = (at + _ONE) & mask
     return found
+
+
+@njit([IDS(HASHES_IN, HASHES_IN, IDS_IN, VALID_IN)], nogil=True, cache=True)
+def whole(slots: U64, hashes: U64, ids: Ids, dropped: Flags) -> Ids:
+    """Those of the rows `ids` whose hash has no row among the dropped ones."""
+    mask = np.uint64(len(slots) - 1)
+    kept = np.empty(len(ids), np.int64)
+    n = 0
+    for i in range(len(ids)):
+        hashed = hashes[ids[i]]
+        at, alone = hashed & mask, True
+        while slots[at] != _EMPTY and alone:
+            row = np.int64((slots[at] & _ROW) - _ONE)
+            alone = not (dropped[row] and hashes[row] == hashed)
+            at = (at + _ONE) & mask
+        if alone:
+            kept[n] = ids[i]
+            n += 1
+    return kept[:n].copy()
 
 
 _FOUND = types.Tuple((IDS, IDS))(
@@ -101,6 +121,26 @@ def rows_of(
     starts[n] = used
     counters[DIRTY] = dirty
     return starts, found[:used].copy()
+
+
+@njit([(WORDS, IDS_IN, IDS_IN, IDS_IN, IDS_IN, IDS_IN, HASHES_IN)], nogil=True, cache=True)
+def extend(rows: U64, ids: Ids, begins: Ids, ends: Ids, counts: Ids, words: Ids, has: U64) -> None:
+    """Let sessions reach over stretches of rows, and count the rows as changes.
+
+    `words` are those of the first time, its flag, the last time, its flag and the changes; `has` are the
+    bits that say that there is a first and a last time.
+    """
+    first, first_flag, last, last_flag, changed = words[0], words[1], words[2], words[3], words[4]
+    for i in range(len(ids)):
+        row = ids[i]
+        new = rows[row, first_flag] & has[0] == np.uint64(0)
+        if new or begins[i] < np.int64(rows[row, first]):
+            rows[row, first] = np.uint64(begins[i])
+        if new or ends[i] > np.int64(rows[row, last]):
+            rows[row, last] = np.uint64(ends[i])
+        rows[row, first_flag] |= has[0]
+        rows[row, last_flag] |= has[1]
+        rows[row, changed] += np.uint64(counts[i])
 
 
 @njit(nogil=True, cache=True)

@@ -14,6 +14,7 @@ from headrace.store.run import U8, U64
 
 Ids = npt.NDArray[np.int64]
 
+_FLAGS = types.Array(types.boolean, 1, "C")
 _FETCHED = types.Tuple((INT, IDS, WORDS, HEAP))(
     types.int32, HASHES_IN, IDS_IN, IDS_IN, IDS_IN, IDS_IN, HASHES_IN, HASHES, INT
 )
@@ -94,3 +95,17 @@ def newest_order(hashes: U64, bounds: Ids) -> Ids:
                     order[used] = at[r]
                     used += 1
                 at[r] += 1
+
+
+@njit([_FLAGS(HASHES_IN, HASHES_IN)], nogil=True, cache=True)
+def among(hashes: U64, others: U64) -> npt.NDArray[np.bool_]:
+    """Which of the hashes are among the others; both are ordered."""
+    found = np.zeros(hashes.size, np.bool_)
+    at = 0
+    for i in range(hashes.size):
+        while at < others.size and others[at] < hashes[i]:
+            at += 1
+        if at == others.size:
+            break
+        found[i] = others[at] == hashes[i]
+    return found

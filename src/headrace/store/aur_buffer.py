@@ -11,20 +11,24 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from headrace.kernels.session_rows import among
 from headrace.store.aur_log import pick
 from headrace.store.kept import Flags, KeptLayout, ordered, taken
 from headrace.store.kept_merge import concatenated, no_rows
 from headrace.store.run import U64, Run
 
-AHEAD = 16  # as many times the sessions that a read missed are read ahead, if that is more than the ratio
+AHEAD = 16  # as many times the sessions that end at once are read ahead, if that is more than the ratio
 
 
-def many_ahead(ratio: float, live: int, missed: int, bytes_max: int, bytes_of_one: int) -> int:
-    """How many sessions to read ahead: by the ratio or by what was missed, as far as memory goes."""
+def many_ahead(ratio: float, live: int, ending: int, bytes_max: int, bytes_of_one: int) -> int:
+    """How many sessions to read ahead: by the ratio or by how many end at once, as far as memory goes.
+
+    None, where memory would not last for as many as end at once: each block would be read again anyway.
+    """
     if ratio <= 0:
         return 0
-    wanted = max(int(ratio * live), AHEAD * missed)
-    return min(wanted, bytes_max // max(1, bytes_of_one))
+    fit = bytes_max // max(1, bytes_of_one)
+    return 0 if fit < ending else min(max(int(ratio * live), AHEAD * ending), fit)
 
 
 @dataclass
@@ -50,12 +54,14 @@ class PrefetchBuffer:
 
     def lacks(self, hashes: U64) -> Flags:
         """Of which hashes nothing is here."""
-        lacking: Flags = ~np.isin(hashes, self._run.hashes)
+        places = np.searchsorted(self._run.hashes, hashes)
+        held = np.append(self._run.hashes, np.uint64(0))[places]
+        lacking: Flags = (held != hashes) | (places == len(self._run))
         return lacking
 
     def drop(self, hashes: U64) -> None:
-        """These were used, or have grown."""
-        kept = ~np.isin(self._run.hashes, hashes)
+        """These, in order, were used or have grown."""
+        kept = ~among(self._run.hashes, hashes)
         if not kept.all():
             self._run = taken(self.layout, self._run, kept)
 

@@ -74,7 +74,7 @@ def compact_log(
         for run in by_range(sources, layout, CHUNK_ROWS):
             if stop.is_set():
                 raise TryAgain("the compaction was stopped", hint="it starts again after the next commit")
-            found, _ = session_rows.rows_of(sessions, metadata, np.unique(run.hashes))
+            found, _ = session_rows.rows_of(sessions, metadata, session_rows.distinct(run.hashes))
             alive = sessions.where(found, sessions.lasts(found) > dead_through)
             yield taken(layout, run, sessions_of(sessions, layout, ordered(alive), run) >= 0)
 

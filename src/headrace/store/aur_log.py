@@ -19,6 +19,7 @@ from headrace.store.run import U64, Run
 from headrace.store.segment import Segment
 
 LOG = "log"
+CHUNK_ROWS = 1 << 16
 
 
 def log_kind(layout: KeptLayout) -> FileKind:
@@ -112,6 +113,16 @@ class RowLog:
     def _of(self, segment: Segment, hashes: U64) -> Run:
         held = self._held.get(segment)
         return segment.rows_of(last_time(segment), hashes) if held is None else pick(held, hashes)
+
+    def take_back(self, room: int) -> None:
+        """Hold segments that fit again, such as those of a compaction or an earlier life; oldest first."""
+        for segment in self.segments:
+            if segment not in self._held and 2 * segment.size <= room:
+                runs = [*segment.scan(last_time(segment), CHUNK_ROWS)]
+                run = self._held[segment] = concatenated(runs, self.layout)
+                self.held_bytes += run.nbytes
+                room -= run.nbytes
+                segment.release(last_time(segment))
 
     def let_go(self, bytes_max: int) -> None:
         """Hold no more rows of committed segments than that; the newest, which are read last, go first."""

@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from headrace.kernels.order import by_hash
 from headrace.kernels.session import GONE
 from headrace.spec import OperatorSpec
 from headrace.store import session_rows as stored
@@ -100,7 +101,7 @@ class SessionStore:
             return
         self._make_room(rows.num_rows, _heap_bytes(rows))
         of_row, keys = self._groups(rows)
-        self._load(np.unique(keys.hashes))
+        self._load(stored.distinct(keys.hashes))
         ids = self._sessions_of(of_row, keys, times_of(rows))
         self.table.accumulate(ids, rows)
 
@@ -114,13 +115,13 @@ class SessionStore:
 
     def _sessions_of(self, of_row: Ids, keys: Run, times: I64) -> Ids:
         """The table's row of each row's session."""
-        order = np.lexsort((times, of_row))
+        order = _by_group_and_time(of_row, times)
         groups, ordered = of_row[order], times[order]
         apart = np.diff(ordered) > self.layout.window.width_us
         begins = np.concatenate([[True], (np.diff(groups) != 0) | apart])
         heads = np.flatnonzero(begins)
-        tails = np.append(heads[1:], len(order)) - 1
-        stretches = Stretches(groups[heads], ordered[heads], ordered[tails])
+        ends = np.append(heads[1:], len(order))
+        stretches = Stretches(groups[heads], ordered[heads], ordered[ends - 1], ends - heads)
         placed = self.table.place(keys, stretches, self._dead_through)
         ids: Ids = np.empty(len(order), np.int64)
         ids[order] = placed[np.cumsum(begins) - 1]
@@ -310,6 +311,16 @@ class SessionStore:
             return stored.compact_sessions(layout, inputs, path, layout.dead_through(bound), stop)
 
         return Compaction(inputs, kind, write)
+
+
+def _by_group_and_time(groups: Ids, times: I64) -> Ids:
+    """The order of rows by group, then by time: one radix sort where both fit into a word."""
+    start = int(times.min())
+    bits = (int(times.max()) - start).bit_length()
+    if bits + int(groups.max()).bit_length() > 63:
+        return np.lexsort((times, groups))
+    order: Ids = by_hash(((groups << bits) | (times - start)).view(np.uint64))
+    return order
 
 
 def _heap_bytes(rows: pa.RecordBatch) -> int:

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from headrace.errors import TryAgain
-from headrace.kernels.session_rows import newest_order
+from headrace.kernels.session_rows import among, newest_order
 from headrace.store.contract import Sections
 from headrace.store.kept_merge import concatenated, range_parts
 from headrace.store.merge import Source, concatenate
@@ -25,6 +25,12 @@ from headrace.store.session_layout import SessionLayout
 
 ROWS = "rows"
 CHUNK_ROWS = 1 << 15
+
+
+def distinct(hashes: U64) -> U64:
+    """The hashes in order, each once; `numpy.unique` hashes them and takes three times as long."""
+    ordered = np.sort(hashes)
+    return ordered[np.concatenate([[True], ordered[1:] != ordered[:-1]])] if len(ordered) else ordered
 
 
 def sections_of(layout: SessionLayout, run: Run) -> Sections:
@@ -46,7 +52,7 @@ def rows_of(layout: SessionLayout, segments: Sequence[Segment], hashes: U64) -> 
         run = segment.rows_of(last_time(segment), hashes)
         if len(run):
             found.append(run)
-            hashes = hashes[~np.isin(hashes, run.hashes)]
+            hashes = hashes[~among(hashes, run.hashes)]
     return concatenated(found, layout.rows), hashes
 
 

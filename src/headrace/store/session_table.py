@@ -29,6 +29,7 @@ class Stretches:
     groups: I64
     begins: I64
     ends: I64
+    counts: I64
 
 
 class SessionTable(Table):
@@ -37,6 +38,10 @@ class SessionTable(Table):
     def __init__(self, layout: SessionLayout) -> None:
         super().__init__(layout.rows)
         self.sessions = layout
+        hidden, self._folds = self._folds[-3:], self._folds[:-3]  # `place` does what is hidden, by stretch
+        first, last, changed = hidden
+        self._bounds = np.array([first.word, first.flag, last.word, last.flag, changed.word], np.int64)
+        self._has = np.array([first.has, last.has], np.uint64)
 
     @property
     def lasts(self) -> I64:
@@ -62,7 +67,7 @@ class SessionTable(Table):
         self.fill(ids, run.words, run.heap)
 
     def place(self, keys: Run, stretches: Stretches, dead_through: int) -> Ids:
-        """The session of each stretch, merged with all that it touches; `keys` by number."""
+        """The session of each stretch, merged with all that it touches and extended; `keys` by number."""
         layout = self.sessions
         starts, found = self._rows_of(keys)
         words = (layout.ordinal_word, layout.first_word, layout.last_word)
@@ -78,6 +83,8 @@ class SessionTable(Table):
         if len(taken):
             self._take_in(rows[taken_by], taken)
         placed: Ids = rows[of_stretch]
+        bounds = (stretches.begins, stretches.ends, stretches.counts)
+        kernel.extend(self._rows, placed, *bounds, self._bounds, self._has)
         return placed
 
     def _rows_of(self, keys: Run) -> tuple[Ids, Ids]:
@@ -146,5 +153,5 @@ class SessionTable(Table):
         kept = super()._survivors(bytes_max, room_rows, room_heap)
         dropped = np.ones(len(self), np.bool_)
         dropped[kept] = False
-        whole: Ids = kept[~np.isin(self.hashes[kept], np.unique(self.hashes[dropped]))]
+        whole: Ids = kernel.whole(self._slots, self._hashes, kept, dropped)
         return whole

@@ -24,6 +24,7 @@ from headrace.store.merge import merge_runs
 from headrace.store.run import U64, Run
 from headrace.store.seal import write_segment
 from headrace.store.segment import Segment
+from headrace.store.session_rows import distinct
 
 TIMERS = "timers"
 SECTION = 0
@@ -69,7 +70,7 @@ def due(
         run = merge_runs(runs, TimerShape())
         if len(run):
             first, last = time_of(int(run.hashes[0])), time_of(int(run.hashes[-1]))
-            yield Due(np.unique(run.words[:, 0]), first, last)
+            yield Due(distinct(run.words[:, 0]), first, last)
 
 
 def coming(segments: Sequence[Segment], after_us: int, many: int) -> Iterator[tuple[I64, U64]]:

@@ -1,0 +1,164 @@
+"""Reading the rows of sessions that end: from memory, from what was read ahead, or from the log.
+
+Sessions are taken in the order of their hashes, in parts of a bounded number of rows, so that a block of
+the log is read once for all of them. When much of a part must be read from disk, rows of sessions that are
+expected to end next, and that lie in the same range of hashes, are read with it into the prefetch buffer.
+Invariant: rows that were read ahead are used only where they are all that the session counts.
+Threads: the partition's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import numpy as np
+
+from headrace.errors import StateCorrupt
+from headrace.kernels.session_rows import among
+from headrace.store import timers
+from headrace.store.aur_buffer import PrefetchBuffer, many_ahead
+from headrace.store.aur_compact import sessions_of
+from headrace.store.aur_log import RowLog, pick
+from headrace.store.budget import MemoryBudget
+from headrace.store.contract import of_kind
+from headrace.store.kept import I64, Flags, KeptLayout, taken
+from headrace.store.run import U64, Run
+from headrace.store.session import SessionStore
+from headrace.store.session_rows import distinct
+
+CHUNK_ROWS = 1 << 16
+MISSED_MANY = 0.25  # of a part, before reading ahead pays: a few stragglers are read alone
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some sessions that end, their rows ordered by hash, and the session of each row."""
+
+    sessions: Run
+    rows: Run
+    of_row: I64
+
+
+@dataclass
+class SessionReader:
+    """Finds the rows of sessions; `hits` and `misses` count sessions since the store was opened."""
+
+    layout: KeptLayout
+    sessions: SessionStore
+    log: RowLog
+    budget: MemoryBudget
+    hits: int = 0
+    misses: int = 0
+    ahead_us: int | None = None  # what was read ahead has ended by then
+    buffer: PrefetchBuffer = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.buffer = PrefetchBuffer(self.layout)
+        self._row_bytes = 8 * (self.layout.width + 1)  # as last seen
+
+    def parts(self, ending: Run, watermark_us: int | None, room: int) -> Iterator[Part]:
+        """The rows of sessions that end, which are ordered by hash; `room` is memory to read into."""
+        if self.log.on_disk:
+            self.log.take_back(room)
+        nearest: U64 | None = None
+        for sessions, until in self._cut(ending):
+            hashes = distinct(sessions.hashes)
+            if not self.log.on_disk:
+                yield self._matched(sessions, self.log.read(hashes))
+                continue
+            here = self.buffer.rows_of(hashes)
+            whole = self._whole(sessions, here)
+            if whole.any():
+                yield self._matched(_where(sessions, whole), here)
+            self.buffer.drop(hashes)  # used, or grown since
+            missed = _where(sessions, ~whole)
+            self.hits, self.misses = self.hits + len(sessions) - len(missed), self.misses + len(missed)
+            if len(missed) > MISSED_MANY * len(sessions) and nearest is None:
+                nearest = self._nearest(ending, watermark_us)
+            if len(missed):
+                yield self._matched(missed, self._read(distinct(missed.hashes), nearest, until))
+
+    def _cut(self, ending: Run) -> Iterator[tuple[Run, int]]:
+        """Parts with a bounded number of rows, and the hash at which the next part begins."""
+        limit = max(1, min(CHUNK_ROWS, self.budget.share_bytes // 8 // self._row_bytes))
+        numbers = (np.cumsum(self.sessions.layout.counts(ending)) - 1) // limit
+        bounds = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(ending)]
+        for begin, end in pairwise(bounds):
+            until = int(ending.hashes[end]) if end < len(ending) else 1 << 64
+            yield Run(ending.hashes[begin:end], ending.words[begin:end], ending.heap), until
+
+    def _whole(self, sessions: Run, rows: Run) -> Flags:
+        """Which sessions have all their rows here."""
+        of_row = sessions_of(self.sessions.layout, self.layout, sessions, rows)
+        counts = np.bincount(of_row[of_row >= 0], minlength=len(sessions))
+        whole: Flags = counts == self.sessions.layout.counts(sessions)
+        return whole
+
+    def _matched(self, sessions: Run, rows: Run) -> Part:
+        of_row = sessions_of(self.sessions.layout, self.layout, sessions, rows)
+        kept = of_row >= 0
+        part = Part(sessions, taken(self.layout, rows, kept), of_row[kept])
+        counts = np.bincount(part.of_row, minlength=len(sessions))
+        if (counts != self.sessions.layout.counts(sessions)).any():
+            raise StateCorrupt(
+                f"the log of {self.layout.spec.name!r} does not have the rows that its sessions count",
+                hint="go back to an older version of the state, and say what happened before",
+            )
+        return part
+
+    # ── from disk ────────────────────────────────────────────────────────────────────────────
+
+    def _read(self, missed: U64, nearest: U64 | None, until: int) -> Run:
+        """The rows of hashes from all of the log; those of the nearest below `until` come with them."""
+        ahead = np.empty(0, np.uint64)
+        if nearest is not None:
+            ahead = nearest[nearest <= np.uint64(until - 1)]
+            ahead = ahead[self.buffer.lacks(ahead) & ~among(ahead, missed)]
+        rows = self.log.read(np.sort(np.concatenate([missed, ahead])))
+        self._row_bytes = max(1, rows.nbytes // max(1, len(rows)))
+        if len(ahead):
+            self.buffer.put(pick(rows, ahead), self.buffer_max)
+        return pick(rows, missed)
+
+    @property
+    def buffer_max(self) -> int:
+        return self.budget.share_bytes // 3
+
+    def _nearest(self, ending: Run, watermark_us: int | None) -> U64:
+        """Hashes of the sessions that are expected to end next, in order; those in the buffer left out."""
+        store, layout = self.sessions, self.sessions.layout
+        each = int(layout.counts(ending).mean() * self._row_bytes)
+        live, room = store.keys_after(watermark_us), self.buffer_max - self.buffer.nbytes
+        many = many_ahead(layout.spec.read_ratio, live, len(ending), room, each)
+        if many == 0 or watermark_us is None:
+            return np.empty(0, np.uint64)
+        asked = many + len(self.buffer)
+        lasts, near = store.table.nearest(layout.closed_through(watermark_us), asked)
+        found = [(lasts + layout.window.width_us, near), *self._nearest_on_disk(asked, watermark_us)]
+        ends, hashes = (np.concatenate(parts) for parts in zip(*found, strict=True))
+        lacking = self.buffer.lacks(hashes)
+        ends, hashes = ends[lacking], hashes[lacking]
+        if len(ends) > many:
+            chosen = np.argpartition(ends, many - 1)[:many]
+            ends, hashes = ends[chosen], hashes[chosen]
+        self.ahead_us = max(self.ahead_us or watermark_us, int(ends.max(initial=watermark_us)))
+        return distinct(hashes)
+
+    def _nearest_on_disk(self, many: int, watermark_us: int) -> Iterator[tuple[I64, U64]]:
+        """Ends and hashes of sessions that are not in memory, by their timers."""
+        store = self.sessions
+        if store.is_complete:
+            return
+        held = of_kind([*store.segments, *store.spilled], timers.TIMERS)
+        for ends, hashes in timers.coming(held, watermark_us, many):
+            absent = ~store.table.holds(hashes)
+            yield ends[absent], hashes[absent]
+            many -= int(np.count_nonzero(absent))
+            if many <= 0:
+                return
+
+
+def _where(sessions: Run, kept: Flags) -> Run:
+    return Run(sessions.hashes[kept], sessions.words[kept], sessions.heap)
