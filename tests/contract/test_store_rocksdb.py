@@ -49,3 +49,14 @@ class TestRocksDB(StoreContract):
         assert 40 < len(held) < 800, "a thousand keys had sessions, few of them are alive"
         lab.reopen()
         check(lab, model, [Row(7, 25 * 3 * SECOND, 1)], 200 * SECOND)
+
+    def test_a_version_names_one_manifest_of_rocksdb_and_no_file_that_is_gone(self, tmp_path: Path) -> None:
+        lab = self.lab(folding(None, "changes"), tmp_path)
+        for number in range(12):
+            lab.epoch([Row(key, 0, number) for key in range(50)], None)
+        assert lab.manifest is not None
+        labels = sorted(entry.label for entry in lab.manifest.segments)
+        live = {file["name"].lstrip("/") for file in lab.store._db.db.live_files()}
+        assert len(labels) == len(set(labels))
+        assert [label.partition("-")[0] for label in labels if not label.endswith(".sst")] == ["MANIFEST"]
+        assert len(labels) <= len(live) + 8, "RocksDB compacts as it goes, and a version follows"
