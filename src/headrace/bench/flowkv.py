@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pyspark.errors import StreamingQueryException
 from rich.console import Console
 
 from headrace.bench import flowkv_spark, report
@@ -82,19 +83,29 @@ def _measure_side(
         "spark.sql.session.timeZone": "UTC",
         **(SPARK_ROCKSDB.settings if side == "spark" else {"spark.headrace.store": STORES[side]}),
     }
-    asked = [name for name in names if side != "spark" or name in flowkv_spark.NAMES]
-    if side == "headrace":
-        asked += [extra for name, extra in (("q5", PER_WINDOW), ("q11_median", NOT_AHEAD)) if name in asked]
-    found: Outcomes = {}
+    asked, found = _asked(side, names), Outcomes()
     if not asked:
         return found
     with local_session(f"headrace-bench-flowkv-{side}", scratch / side, PARTITIONS, settings) as spark:
         for name in asked:
             try:
                 found[side, name] = _measure(spark, side, name, scale, scratch, console)
-            except QueryError as error:
-                console.print(f"{TITLES[side]}, {name}: {error}")
+            except (QueryError, StreamingQueryException) as error:  # the others are still worth having
+                console.print(f"{TITLES[side]}, {name}: {_said(error)}")
     return found
+
+
+def _said(error: Exception) -> str:
+    """The error without Spark's account of the query."""
+    return str(error).split("=== Streaming Query ===")[0].strip()
+
+
+def _asked(side: str, names: Sequence[str]) -> list[str]:
+    """What a side is asked to run."""
+    if side == "spark":
+        return [name for name in names if name in flowkv_spark.NAMES]
+    extras = (("q5", PER_WINDOW), ("q11_median", NOT_AHEAD)) if side == "headrace" else ()
+    return [*names, *(extra for name, extra in extras if name in names)]
 
 
 def _measure(spark: Any, side: str, name: str, scale: Scale, scratch: Path, console: Console) -> Outcome:
@@ -162,11 +173,13 @@ def _report(scale: Scale, names: Sequence[str], outcomes: Outcomes, console: Con
     ahead, behind = outcomes.get(("headrace", "q11_median")), outcomes.get(("headrace", NOT_AHEAD))
     if ahead and behind:
         ratios["predictive"] = ahead.rows_per_s / behind.rows_per_s
+    asked = [(side, name) for side in TITLES for name in _asked(side, names)]
     hosted = {f"{side}.{name}": one for (side, name), one in outcomes.items() if side != "spark"}
     return report.last_line(
         "flowkv",
         ratios,
         rows_per_s={f"{side}.{name}": round(one.rows_per_s) for (side, name), one in outcomes.items()},
+        failed=[f"{side}.{name}" for side, name in asked if (side, name) not in outcomes],
         memory_mb=scale.memory_bytes >> 20,
         host_peak_mb={name: round(one.host_peak_bytes / 1e6) for name, one in hosted.items()},
         hit_ratio=ahead.hit_ratio if ahead else None,
