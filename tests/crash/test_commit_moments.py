@@ -15,7 +15,8 @@ from typing import IO
 import pytest
 
 from headrace.blob.locations import Locations
-from headrace.checkpoint.pipeline import Crew, Moment, Probe, unobserved
+from headrace.checkpoint.pipeline import Crew
+from headrace.checkpoint.steps import Moment, Probe, unobserved
 from headrace.errors import StateMissing
 from headrace.host.contract import Ticket
 from headrace.host.service import PartitionService

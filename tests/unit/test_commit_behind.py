@@ -14,7 +14,7 @@ import pytest
 
 from headrace.blob.base import Blobs
 from headrace.blob.locations import Locations
-from headrace.checkpoint.pipeline import Moment
+from headrace.checkpoint.steps import Moment
 from headrace.errors import StateCorrupt, StateMissing, TryAgain
 from headrace.host.contract import Summary, Ticket
 from headrace.host.service import PartitionService

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from headrace.checkpoint.pipeline import CommitPipeline, Limits, Moment, Step, Verdict
+from headrace.checkpoint.pipeline import CommitPipeline
+from headrace.checkpoint.steps import Limits, Moment, Step, Verdict
 from headrace.errors import Fenced, HeadraceError, StateMissing, TryAgain
 from headrace.testing.clock import ManualClock
 from headrace.testing.stepped_crew import SteppedJobs, stepped_crew

@@ -19,8 +19,9 @@ from dataclasses import dataclass
 
 from headrace.checkpoint.log import LocalLog
 from headrace.checkpoint.operator_record import ensure_operator
-from headrace.checkpoint.pipeline import CommitPipeline, Crew, Epoch, Moment
+from headrace.checkpoint.pipeline import CommitPipeline, Crew, Epoch
 from headrace.checkpoint.restore import newest_manifest, restore
+from headrace.checkpoint.steps import Moment
 from headrace.errors import Fenced
 from headrace.format.manifest import Manifest
 from headrace.format.names import Attempt, manifests_of, parse_manifest

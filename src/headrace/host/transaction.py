@@ -9,26 +9,23 @@ Threads: its own calls come one after another; `stale` is set by another thread 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from headrace.checkpoint.log import Draft
-from headrace.checkpoint.pipeline import Epoch, Moment
+from headrace.checkpoint.pipeline import Epoch
+from headrace.checkpoint.steps import Moment
 from headrace.coordinator.frontier import advance, watermark_ms
 from headrace.errors import Fenced, TryAgain
 from headrace.format.manifest import Manifest
 from headrace.format.names import Attempt
-from headrace.host.commit import EpochCommit
-from headrace.host.contract import Hidden, Summary, Ticket
-from headrace.host.home import entry_of
-from headrace.host.local import LocalSealer
-from headrace.store.contract import Gathered, ReadsAhead, Store, Write
+from headrace.host.behind import Closing, Drafted, draft, hidden_of, log_epoch
+from headrace.host.contract import Summary, Ticket
+from headrace.store.contract import ReadsAhead, Store, Write
 from headrace.store.segment import Segment
 
 if TYPE_CHECKING:
@@ -36,15 +33,6 @@ if TYPE_CHECKING:
 
 APPLY_ROWS = 1 << 16  # rows are folded in blocks of this many or up to twice that: few, long kernel calls
 APPLY_BYTES = 8 << 20
-
-
-@dataclass(frozen=True)
-class Drafted:
-    """An epoch whose rows are in the log, where it has no name yet."""
-
-    draft: Draft
-    written: list[Segment]  # sealed before it was logged
-    seal: Write | None  # seals the rest, and returns `written` first
 
 
 class PartitionTransaction:
@@ -191,16 +179,7 @@ class PartitionTransaction:
 
     def _draft(self, write: Write) -> Drafted:
         begun = time.perf_counter()
-        self._partition.crew.probe(Moment.LOGGING)
-        if isinstance(write, Gathered):
-            sealer = write.seal
-            assert isinstance(sealer, LocalSealer), "this epoch's files are local"
-            drafted = Drafted(
-                self._partition.log.draft(sealer.plan(write.sections)), [*write.spilled], write
-            )
-        else:
-            written = write()
-            drafted = Drafted(self._partition.log.draft([]), written, None)
+        drafted = draft(self._partition, write)
         self._spent["log"] = time.perf_counter() - begun
         return drafted
 
@@ -211,43 +190,12 @@ class PartitionTransaction:
             self._check()
             settled = partition.settled_segments(self._store.segments, self._ticket, self._run)
             known = self._live([*settled, *drafted.written])
-            manifest, before = self._manifest(known), {id(segment) for segment in self._store.segments}
-            local = [entry_of(segment).name for segment in known if id(segment) not in before]
-            parent = None if self._base is None else self._base.name
-            drafted.draft.finish(manifest, parent, self._ticket.operator.to_json(), local)
-            partition.crew.probe(Moment.LOGGED)
-            work = EpochCommit(
-                partition.home,
-                partition.log,
-                manifest,
-                self._base,
-                frozenset(local),
-                partition.mutex,
-                self._settling(drafted, known, manifest),
-            )
-            partition.logged(self, work)
+            manifest = self._manifest(known)
+            closing = Closing(partition, self._ticket, self._store, drafted, known, self._closed_through_us)
+            partition.logged(self, log_epoch(closing, manifest, self._base))
         if self._ticket.commit == "upload":
             partition.pipeline.await_sealed(manifest.version)
         return manifest, drafted.written
-
-    def _settling(
-        self, drafted: Drafted, known: list[Segment], manifest: Manifest
-    ) -> Callable[[Callable[[], bool]], Manifest | None]:
-        """Seals from memory, and settles the store on the local files."""
-        bound = self._closed_through_us
-
-        def settle(is_current: Callable[[], bool]) -> Manifest | None:
-            fresh = [] if drafted.seal is None else drafted.seal()[len(drafted.written) :]
-            with self._partition.mutex:
-                if not is_current():
-                    return None
-                entries = (*manifest.segments, *(entry_of(segment) for segment in fresh))
-                sealed = replace(manifest, segments=entries)
-                self._store.settle([*known, *fresh], bound)
-                self._partition.sealed(sealed, self._ticket)
-                return sealed
-
-        return settle
 
     # ── what the epoch is ────────────────────────────────────────────────────────────────────
 
@@ -305,17 +253,10 @@ class PartitionTransaction:
             log_ms=ms["log"],
             wait_previous_ms=ms["wait"],
             critical_ms=ms["critical"],
-            hidden=_hidden(self._previous),
+            hidden=hidden_of(self._previous),
             prefetch_hits=ahead[0] - self._ahead_before[0],
             prefetch_misses=ahead[1] - self._ahead_before[1],
         )
-
-
-def _hidden(epoch: Epoch | None) -> Hidden | None:
-    if epoch is None:
-        return None
-    ms = {name: round(spent, 3) for name, spent in epoch.spent_ms.items()}
-    return Hidden(epoch.work.version, ms.get("seal", 0.0), ms.get("upload", 0.0), ms.get("publish", 0.0))
 
 
 def _read_ahead(store: Store) -> tuple[int, int]:

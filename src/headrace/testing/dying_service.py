@@ -16,7 +16,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from headrace.blob.locations import Locations
-from headrace.checkpoint.pipeline import Crew, Moment, Probe
+from headrace.checkpoint.pipeline import Crew
+from headrace.checkpoint.steps import Moment, Probe
 from headrace.host.service import PartitionService
 
 Act = Callable[[], None]

@@ -29,8 +29,8 @@ import pyarrow as pa
 from headrace.blob.base import Blobs
 from headrace.blob.files import FileBlobs
 from headrace.blob.locations import Locations
-from headrace.checkpoint.pipeline import Moment
 from headrace.checkpoint.reconcile import OperatorFound, decide, versions_wanted
+from headrace.checkpoint.steps import Moment
 from headrace.errors import ReadBack, StateMissing, TryAgain
 from headrace.format.manifest import decode
 from headrace.host.contract import Ticket

@@ -15,7 +15,8 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.blob.locations import Locations
-from headrace.checkpoint.pipeline import Crew, Moment
+from headrace.checkpoint.pipeline import Crew
+from headrace.checkpoint.steps import Moment
 from headrace.host.contract import StateService, Summary, Ticket, Transaction
 from headrace.host.service import PartitionService
 

@@ -12,7 +12,8 @@ from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.checkpoint.pipeline import Crew, Limits, Probe
+from headrace.checkpoint.pipeline import Crew
+from headrace.checkpoint.steps import Limits, Probe
 from headrace.clock import Clock
 
 
