@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import islice, pairwise
 
 import numpy as np
 
@@ -30,6 +30,8 @@ from headrace.store.session_rows import distinct
 
 CHUNK_ROWS = 1 << 16
 MISSED_MANY = 0.25  # of a part, before reading ahead pays: a few stragglers are read alone
+
+TIMER_READS_MAX = 4
 
 
 @dataclass(frozen=True)
@@ -114,7 +116,7 @@ class SessionReader:
         """The rows of hashes from all of the log; those of the nearest below `until` come with them."""
         ahead = np.empty(0, np.uint64)
         if nearest is not None:
-            ahead = nearest[nearest <= np.uint64(until - 1)]
+            ahead = nearest[nearest <= np.uint64(until - 1)] if until else nearest[:0]
             ahead = ahead[self.buffer.lacks(ahead) & ~among(ahead, missed)]
         rows = self.log.read(np.sort(np.concatenate([missed, ahead])))
         self._row_bytes = max(1, rows.nbytes // max(1, len(rows)))
@@ -147,15 +149,20 @@ class SessionReader:
         return distinct(hashes)
 
     def _nearest_on_disk(self, many: int, watermark_us: int) -> Iterator[tuple[I64, U64]]:
-        """Ends and hashes of sessions that are not in memory, by their timers."""
+        """Ends and hashes of sessions that are not in memory.
+
+        Their timers say where to look; most of them are of sessions that have grown since.
+        """
         store = self.sessions
         if store.is_complete:
             return
         held = of_kind([*store.segments, *store.spilled], timers.TIMERS)
-        for ends, hashes in timers.coming(held, watermark_us, many):
-            absent = ~store.table.holds(hashes)
-            yield ends[absent], hashes[absent]
-            many -= int(np.count_nonzero(absent))
+        for said, hashes in islice(timers.coming(held, watermark_us, many), TIMER_READS_MAX):
+            found = store.absent(distinct(hashes))
+            ends = store.layout.lasts(found) + store.layout.window.width_us
+            soon = (ends > watermark_us) & (ends <= said[-1])
+            yield ends[soon], found.hashes[soon]
+            many -= int(np.count_nonzero(soon))
             if many <= 0:
                 return
 
