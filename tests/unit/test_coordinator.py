@@ -13,11 +13,11 @@ from host_fakes import counting
 
 from headrace.coordinator.claims import StageClaims
 from headrace.coordinator.core import Coordinator, HeardHost
-from headrace.coordinator.operators import BeginRequest, state_location
+from headrace.coordinator.operators import BeginRequest, TrackedOperator, state_location
 from headrace.coordinator.placement import LOST_S, owner_of
 from headrace.coordinator.progress import total
 from headrace.errors import Fenced, HeadraceError, QueryError
-from headrace.host.contract import Summary
+from headrace.host.contract import Hidden, Summary
 from headrace.spark.checkpoint_files import LocalFiles
 from headrace.spark.driver import is_local, runs
 
@@ -220,6 +220,17 @@ def test_a_task_of_an_earlier_run_changes_nothing(coordinator: Coordinator, view
     assert coordinator.progress("q", "counts") == []
     commit(coordinator, 0, 0, run="next")
     assert [batch.partitions for batch in coordinator.progress("q", "counts")] == [1]
+
+
+def test_what_a_commit_did_behind_the_next_batch_is_told_with_that_one(view: View) -> None:
+    tracked = TrackedOperator(view)
+    tracked._run = "run"
+    tracked.committed("run", 0, summary(0, commit="async", log_ms=1.0, hidden=None))
+    assert tracked.progress()[0].hidden_ms == 0
+    tracked.committed("run", 1, summary(0, 1, commit="async", hidden=Hidden(0, 2.0, 3.0, 4.0)))
+    first, second = tracked.progress()
+    assert (first.seal_ms, first.upload_ms, first.publish_ms, first.hidden_ms) == (2.0, 3.0, 4.0, 9.0)
+    assert (first.log_ms, second.hidden_ms) == (1.0, 0)
 
 
 def heard(coordinator: Coordinator, machine: str) -> dict[str, Any]:

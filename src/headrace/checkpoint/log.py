@@ -113,7 +113,8 @@ class LocalLog:
             file = path.open("xb")
             try:
                 file.write(_MAGIC)
-                return Draft(self, path, file, [_write_rows(file, part) for part in planned])
+                rows = [_write_rows(file, part) for part in planned]
+                return Draft(self, path, file, rows, file.tell() - len(_MAGIC))
             except BaseException:
                 file.close()
                 path.unlink(missing_ok=True)
@@ -161,6 +162,7 @@ class Draft:
     path: Path
     file: IO[bytes]
     rows: list[dict[str, Any]]
+    row_bytes: int
 
     def finish(self, manifest: Manifest, parent: str | None, spec: str, local: Sequence[str]) -> None:
         """Give the entry its body and its name; it takes the place of all others."""

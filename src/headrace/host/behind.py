@@ -33,6 +33,11 @@ class Drafted:
     written: list[Segment]  # sealed before it was logged
     seal: Write | None  # seals the rest, and returns `written` first
 
+    @property
+    def nbytes(self) -> int:
+        """About what the epoch adds to the state."""
+        return self.draft.row_bytes + sum(segment.size for segment in self.written)
+
 
 def draft(partition: Partition, write: Write) -> Drafted:
     """Write what the epoch changed to the log, unsealed where the store can say it."""

@@ -88,7 +88,7 @@ class Summary:
     @classmethod
     def of(cls, said: dict[str, Any]) -> Summary:
         hidden = said.get("hidden")
-        return cls(**{**said, "hidden": None if hidden is None else Hidden(**hidden)})
+        return cls(**{**said, "hidden": Hidden(**hidden) if hidden else None})
 
 
 class Transaction(Protocol):

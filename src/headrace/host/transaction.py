@@ -157,7 +157,7 @@ class PartitionTransaction:
         probe(Moment.SEALED)
         return sealed
 
-    def _publish(self) -> tuple[Manifest, list[Segment]]:
+    def _publish(self) -> tuple[Manifest, int]:
         assert self._sealing is not None, "finish comes before commit"
         sealed: list[Segment] = self._partition.crew.wait(self._sealing)
         probe, begun = self._partition.crew.probe, time.perf_counter()
@@ -173,7 +173,7 @@ class PartitionTransaction:
             self._partition.end(self, manifest)
         self._spent["publish"] = time.perf_counter() - begun
         self._partition.upkeep(self._ticket)
-        return manifest, sealed
+        return manifest, sum(segment.size for segment in sealed)
 
     # ── behind the next batch ────────────────────────────────────────────────────────────────
 
@@ -183,7 +183,7 @@ class PartitionTransaction:
         self._spent["log"] = time.perf_counter() - begun
         return drafted
 
-    def _log(self, drafting: Future[Drafted]) -> tuple[Manifest, list[Segment]]:
+    def _log(self, drafting: Future[Drafted]) -> tuple[Manifest, int]:
         partition = self._partition
         drafted: Drafted = partition.crew.wait(drafting)
         with partition.mutex:
@@ -195,7 +195,7 @@ class PartitionTransaction:
             partition.logged(self, log_epoch(closing, manifest, self._base))
         if self._ticket.commit == "upload":
             partition.pipeline.await_sealed(manifest.version)
-        return manifest, drafted.written
+        return manifest, drafted.nbytes
 
     # ── what the epoch is ────────────────────────────────────────────────────────────────────
 
@@ -231,7 +231,7 @@ class PartitionTransaction:
             keys=self._store.keys_after(self._closed_through_us),
         )
 
-    def _summary(self, manifest: Manifest, sealed: list[Segment]) -> Summary:
+    def _summary(self, manifest: Manifest, written_bytes: int) -> Summary:
         ms = {step: round(seconds * 1000, 3) for step, seconds in self._spent.items()}
         ahead = _read_ahead(self._store)
         return Summary(
@@ -243,7 +243,7 @@ class PartitionTransaction:
             keys=manifest.keys,
             memory_bytes=self._store.memory_bytes,
             state_bytes=sum(segment.size for segment in manifest.segments),
-            written_bytes=sum(segment.size for segment in sealed),
+            written_bytes=written_bytes,
             apply_ms=ms["apply"],
             finish_ms=ms["finish"],
             seal_ms=ms["seal"],
