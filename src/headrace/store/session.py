@@ -131,13 +131,14 @@ class SessionStore:
         """Bring the rows of hashes that are not in memory there; hashes are ordered and distinct."""
         if self.is_complete:
             return
-        run = self._stored(hashes[~self.table.holds(hashes)])
+        run = self.absent(hashes)
         if len(run):
             self.table.insert(run)
             self._absent = max(0, self._absent - len(run))
 
-    def _stored(self, hashes: U64) -> Run:
-        """The live sessions of hashes that are not in memory, as the disk has them."""
+    def absent(self, hashes: U64) -> Run:
+        """The live sessions that are not in memory, of ordered, distinct hashes."""
+        hashes = hashes[~self.table.holds(hashes)]
         ours, rest = stored.rows_of(self.layout, of_kind(self.spilled, stored.ROWS)[::-1], hashes)
         older, _ = stored.rows_of(self.layout, of_kind(self.segments, stored.ROWS)[::-1], rest)
         run = concatenated([ours, self.layout.unchanged(older)], self.layout.rows)
@@ -234,7 +235,7 @@ class SessionStore:
         layout, gap = self.layout, self.layout.window.width_us
         held = of_kind([*self.segments, *self.spilled], timers.TIMERS)
         for due in timers.due(held, self.watermark_us, watermark_us):
-            run = self._stored(due.hashes[~self.table.holds(due.hashes)])
+            run = self.absent(due.hashes)
             ends = layout.lasts(run) + gap
             run = layout.where(run, (ends >= due.first_us) & (ends <= due.last_us))
             self._absent = max(0, self._absent - len(run))
