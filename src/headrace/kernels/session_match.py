@@ -8,7 +8,7 @@ from numba import njit
 
 from headrace.kernels import bytes as heap_bytes
 from headrace.kernels.session import _EMPTY, _ONE, _ROW, _TAG
-from headrace.kernels.signature import HASHES_IN, HEAP_IN, I64, IDS, IDS_IN, VALID_IN, WORDS_IN
+from headrace.kernels.signature import HASHES_IN, HEAP_IN, I64, IDS, IDS_IN, VALID_IN, WORDS_IN, Scalar
 from headrace.store.run import U8, U64
 
 Ids = npt.NDArray[np.int64]
@@ -101,7 +101,8 @@ def covered(
     mask = np.uint64(len(slots) - 1)
     for i in range(len(asked)):
         at = asked[i] & mask
-        there, inside = False, False
+        there: Scalar = False
+        inside: Scalar = False
         while slots[at] != _EMPTY and not inside:
             row = np.int64((slots[at] & _ROW) - _ONE)
             if slots[at] & _TAG == asked[i] & _TAG and hashes[row] == asked[i]:
