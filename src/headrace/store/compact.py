@@ -6,7 +6,7 @@ Segments fall into tiers by size, each tier `RATIO` times the one below. Two rul
 - `FAN_IN` segments of one tier become one.
 
 So at most `FAN_IN - 1` segments per tier remain (`FAN_IN_UNREAD - 1` while all rows are in memory). A merge
-lifts what it reads into a higher tier (or removes rows that were written again), so a row is rewritten about
+lifts what it reads to a higher tier (or removes rows that were written again), so a row is rewritten about
 once or twice per tier: O(log state).
 """
 
