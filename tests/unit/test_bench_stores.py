@@ -60,7 +60,7 @@ def test_holistic_windows_give_out_every_row(name: str, tmp_path: Path) -> None:
 def test_a_running_aggregate_gives_out_what_changed(tmp_path: Path) -> None:
     accesses = accesses_of("continuous_aggregation")
     changed = [
-        len(accesses.batch(batch).puts) for batch in batches("continuous_aggregation", BATCHES, EVENTS)
+        len(set(accesses.batch(batch).puts)) for batch in batches("continuous_aggregation", BATCHES, EVENTS)
     ]
     assert given("continuous_aggregation", tmp_path) == changed
 

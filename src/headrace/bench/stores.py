@@ -38,7 +38,7 @@ class Scale:
 
 
 FULL = Scale(large=(43, 50_000), small=(2_003, 1_000))
-QUICK = Scale(large=(11, 50_000), small=(203, 1_000))
+QUICK = Scale(large=(9, 50_000), small=(153, 1_000))
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,9 @@
 """The state accesses of Gadget's operators, as operations of RocksDB.
 
 Like Gadget this works out what an operator would do to its store without keeping any value, so the replay
-has no computing to do. Within a batch a key of a window is read and written once, as a store that sees the
-whole batch can do it. Keys are big-endian, the window first, so that a closed window is one range.
+has no computing to do. As in Gadget there is an operation for every event and window that it falls into;
+only rows of one session that follow each other within a batch are taken together. Keys are big-endian, the
+window first, so that a closed window is one range.
 """
 
 from __future__ import annotations
@@ -78,20 +79,14 @@ class Fixed(Accesses):
             self._take(start, batch, np.concatenate(rows), operations)
 
     def _take(self, start: int, batch: Batch, rows: I64, operations: Operations) -> None:
-        keys = batch.keys[rows] * 2 + batch.sides[rows]
+        found = packed(start, batch.keys[rows] * 2 + batch.sides[rows])
         if not self.appends:
-            found = packed(start, np.unique(keys))
             operations.gets += found
             operations.puts += [(key, _VALUE) for key in found]
             return
-        order = np.argsort(keys, kind="stable")
-        distinct, at = np.unique(keys[order], return_index=True)
-        bounds = [*(8 * at).tolist(), 8 * len(rows)]
-        lists = batch.values[rows][order].tobytes()
-        tail = self.number.to_bytes(8, "big")
+        tail = self.number.to_bytes(4, "big")
         operations.puts += [
-            (key + tail, lists[low:high])
-            for key, low, high in zip(packed(start, distinct), bounds[:-1], bounds[1:], strict=True)
+            (key + tail + place.to_bytes(4, "big"), _VALUE) for place, key in enumerate(found)
         ]
 
     def expire(self, operations: Operations) -> None:
@@ -108,7 +103,7 @@ class Continuous(Accesses):
     """Get and put, for ever."""
 
     def take(self, batch: Batch, operations: Operations) -> None:
-        found = packed(0, np.unique(batch.keys))
+        found = packed(0, batch.keys)
         operations.gets += found
         operations.puts += [(key, _VALUE) for key in found]
 
