@@ -30,7 +30,7 @@ Emit = Literal["changes", "final"]
 Overflow = Literal["error", "wrap", "null"]
 HolisticKind = Literal["percentile", "approx_percentile", "mode", "top", "list", "set"]
 How = Literal["inner", "left", "right", "full"]
-StoreName = Literal["rmw", "aar", "aur", "range", "memory", "rocksdb"]
+StoreName = Literal["auto", "rmw", "aar", "aur", "range", "memory", "rocksdb"]
 
 
 @dataclass(frozen=True)

@@ -8,13 +8,13 @@ import pytest
 
 from headrace.errors import QueryError
 from headrace.spark.marks import append, pattern_of, point_update, range_read
-from headrace.store.choose import NAMES, TABLE, checked, choose
+from headrace.store.choose import NAMES, TABLE, checked, choose, named_stores
 
 
 @pytest.mark.parametrize(("work", "window"), TABLE)
 def test_every_name_is_taken_or_refused_with_the_possible_ones(work: str, window: str) -> None:
-    stores = TABLE[work, window].stores
-    assert choose(work, window).store == stores[0]
+    assert choose(work, window).store == TABLE[work, window].stores[0]
+    stores = named_stores(TABLE[work, window])
     for name, by in itertools.product(NAMES[1:], ("said", "setting")):
         if name in stores:
             assert choose(work, window, **{by: name}).store == name
@@ -23,7 +23,7 @@ def test_every_name_is_taken_or_refused_with_the_possible_ones(work: str, window
                 choose(work, window, **{by: name})
 
 
-@pytest.mark.parametrize("work", ["keep", "join"])
+@pytest.mark.parametrize("work", ["keep", "apply", "join"])
 def test_rows_are_not_kept_without_a_window(work: str) -> None:
     with pytest.raises(QueryError, match=r"needs a window"):
         choose(work, "none")
@@ -45,6 +45,14 @@ def test_marks_follow_the_window() -> None:
         choose("keep", "fixed", marked="point_update")
     with pytest.raises(QueryError, match=r"@hr.range_read: no store of that pattern"):
         choose("keep", "session", marked="range_read")
+
+
+def test_a_function_without_a_word_is_observed() -> None:
+    for window in ("fixed", "session"):
+        assert choose("apply", window).store == "auto"
+        assert "begin in memory" in choose("apply", window).reason
+    assert choose("apply", "fixed", marked="range_read").store == "range"
+    assert choose("apply", "session", marked="append").store == "aur"
 
 
 def test_marks_are_on_the_function_itself() -> None:

@@ -15,7 +15,7 @@ from headrace.errors import BlobMissing, OperatorChanged, StateMissing
 from headrace.format.names import operator_record
 from headrace.format.record import corrupt, decode_record, encode_record
 from headrace.spec import TIME, Accumulator, Field, Holistic, OperatorSpec, Window
-from headrace.store.choose import choose_for
+from headrace.store.choose import layout_of
 
 FORMAT_VERSION = 1
 _KIND = "operator"
@@ -100,8 +100,11 @@ def differences(old: OperatorSpec, new: OperatorSpec) -> list[str]:
 
 
 def _files(spec: OperatorSpec) -> str:
-    """Whose files the state is in: the memory store writes those of the layout that it holds."""
-    return choose_for(spec).store if spec.store == "memory" else spec.store
+    """Whose files the state is in: the memory store writes those of the layout that it holds.
+
+    With auto they may be of any layout by now, and only the versions know.
+    """
+    return layout_of(spec) if spec.store == "memory" else spec.store
 
 
 Part = tuple[str, str]  # what the user calls it, and what it is

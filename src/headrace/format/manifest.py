@@ -52,6 +52,7 @@ class Manifest:
     late_rows_total: int
     keys: int  # rows of state, as far as known
     width: int  # 64-bit words of a state row
+    store: str = ""  # whose files the segments are; empty: what the operator says
     format_version: int = FORMAT_VERSION
 
     @property
@@ -121,7 +122,7 @@ def _from_body(body: dict[str, Any]) -> Manifest:
 
 def _problem(manifest: Manifest) -> str | None:
     """Why these values cannot be a manifest's, or None."""
-    strings = {"write_id", "operator_digest"}
+    strings = {"write_id", "operator_digest", "store"}
     optional = {"parent_write_id", "parent_version", "closed_through_us"}
     for field in fields(Manifest):
         value = getattr(manifest, field.name)

@@ -64,8 +64,9 @@ class Closing:
 def log_epoch(closing: Closing, manifest: Manifest, base: Manifest | None) -> EpochCommit:
     """Give the entry its name. Caller holds the partition's mutex."""
     partition = closing.partition
-    before = {id(segment) for segment in closing.store.segments}
-    local = [entry_of(segment).name for segment in closing.known if id(segment) not in before]
+    before = set() if base is None else {entry.name for entry in base.segments}
+    names = (entry_of(segment).name for segment in closing.known)
+    local = [name for name in names if name not in before]
     parent = None if base is None else base.name
     closing.drafted.draft.finish(manifest, parent, closing.ticket.operator.to_json(), local)
     partition.crew.probe(Moment.LOGGED)

@@ -101,6 +101,7 @@ class PartitionHome:
         frontiers_ms: Sequence[int | None],
         late_rows: int,
         keys: int,
+        store: str = "",
     ) -> Manifest:
         """The manifest that makes `segments` the version of the ticket's batch."""
         return Manifest(
@@ -117,7 +118,8 @@ class PartitionHome:
             frontiers_ms=tuple(frontiers_ms),
             late_rows_total=late_rows + (0 if base is None else base.late_rows_total),
             keys=keys,
-            width=kinds_of(ticket.operator)[0].shape.width,
+            width=kinds_of(ticket.operator, store)[0].shape.width,
+            store=store,
         )
 
 

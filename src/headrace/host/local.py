@@ -74,7 +74,8 @@ def seal_at(path: Path, kind: FileKind, sections: Sections) -> None:
 
 def sealed_from(log: LocalLog, entry: LogEntry) -> list[SegmentEntry]:
     """Seal the rows of a log entry; how a manifest names the segments."""
-    kinds = {kind.name: kind for kind in kinds_of(OperatorSpec.from_json(entry.spec))}
+    spec = OperatorSpec.from_json(entry.spec)
+    kinds = {kind.name: kind for kind in kinds_of(spec, entry.manifest.store)}
     return [_sealed(log, kinds[planned.kind], planned) for planned in entry.planned]
 
 

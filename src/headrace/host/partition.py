@@ -33,7 +33,9 @@ from headrace.host.transaction import PartitionTransaction
 from headrace.host.upkeep import Compacted, Upkeep
 from headrace.store.budget import MemoryBudget
 from headrace.store.contract import Seal, Store
+from headrace.store.migrate import Move, MovingStore, stored_as
 from headrace.store.open import kinds_of, open_store
+from headrace.store.rewrite import discard
 from headrace.store.segment import Segment
 
 
@@ -103,6 +105,8 @@ class Partition:
             self.log.open()
         self._join()
         store, truth = self._store_and_truth(ticket, run)
+        if isinstance(store, MovingStore) and store.is_ready:
+            store.switch(self.home.stage)
         self._claim = claim
         self._current = PartitionTransaction(self, ticket, store, self.manifest, run, truth)
         return self._current
@@ -168,19 +172,27 @@ class Partition:
     # ── compaction ───────────────────────────────────────────────────────────────────────────
 
     def settled_segments(self, segments: Sequence[Segment], ticket: Ticket, run: int) -> list[Segment]:
-        """`segments` with a finished compaction taken in. Caller holds the mutex."""
+        """`segments` with a finished compaction or move taken in. Caller holds the mutex."""
+        if isinstance(self._store, MovingStore):
+            for segment in self._store.named():
+                self._adopt(segment, ticket, run)
         compacted, self._compacted = self._compacted, None
-        replaced = None if compacted is None else compacted.replace_in(segments)
+        is_moving = isinstance(self._store, MovingStore) and self._store.is_moving
+        replaced = None if compacted is None or is_moving else compacted.replace_in(segments)
         if compacted is None:
             return list(segments)
         if replaced is None:
             compacted.discard()
             return list(segments)
-        if compacted.output is not None and ticket.commit == "sync":
-            self.home.adopt(compacted.output, ticket, run)
-        elif compacted.output is not None:
-            LocalSealer(self.home, self.log, ticket, run).adopt(compacted.output)
+        if compacted.output is not None:
+            self._adopt(compacted.output, ticket, run)
         return replaced
+
+    def _adopt(self, segment: Segment, ticket: Ticket, run: int) -> None:
+        if ticket.commit == "sync":
+            self.home.adopt(segment, ticket, run)
+        else:
+            LocalSealer(self.home, self.log, ticket, run).adopt(segment)
 
     def offer(self, compacted: Compacted) -> None:
         """A compaction has finished; the next commit takes it in."""
@@ -189,12 +201,23 @@ class Partition:
                 self._compacted.discard()
             self._compacted = compacted
 
+    def take_move(self, store: MovingStore, move: Move, written: list[Segment]) -> None:
+        """Files of a store's new layout are written; a store that was dropped meanwhile wants none."""
+        with self.mutex:
+            if self._store is store:
+                store.take(move, written)
+            else:
+                discard(written)
+
     def upkeep(self, ticket: Ticket) -> None:
         """Look after the partition once a commit is done."""
         self.commits_since_collection += 1
         store = self._store
         if store is not None:
-            self._upkeep.consider(self, ticket, store.compaction() if self._compacted is None else None)
+            move = store.move() if isinstance(store, MovingStore) and self._compacted is None else None
+            moving = (store, move) if isinstance(store, MovingStore) and move is not None else None
+            compaction = store.compaction() if self._compacted is None else None
+            self._upkeep.consider(self, ticket, compaction, moving)
 
     # ── from storage ─────────────────────────────────────────────────────────────────────────
 
@@ -270,7 +293,9 @@ class Partition:
         return work.manifest
 
     def _load(self, ticket: Ticket, run: int) -> Store:
-        manifest, kinds = self.manifest, kinds_of(ticket.operator)
+        manifest = self.manifest
+        said = "" if manifest is None else manifest.store
+        kinds = kinds_of(ticket.operator, said)
         return open_store(
             spec=ticket.operator,
             budget=self._budget,
@@ -278,17 +303,21 @@ class Partition:
             segments=[] if manifest is None else self.home.open_segments(manifest, kinds),
             watermark_us=None if manifest is None else manifest.closed_through_us,
             known_keys=0 if manifest is None else manifest.keys,
+            said=said,
         )
 
     def _forget(self) -> None:
         if self._compacted is not None:
             self._compacted.discard()
+        if isinstance(self._store, MovingStore):
+            self._store.abandon()
         self._store, self.manifest, self._compacted = None, None, None
 
     def status(self) -> dict[str, object]:
         store, manifest, epoch = self._store, self.manifest, self.pipeline.epoch
         return {
             "committing": None if epoch is None or epoch.published.done() else epoch.step.name.lower(),
+            "store": None if store is None else stored_as(store),
             "version": None if manifest is None else manifest.version,
             "keys": 0 if store is None else store.keys_after(store.watermark_us),
             "memory_bytes": 0 if store is None else store.memory_bytes,

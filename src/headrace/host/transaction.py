@@ -26,6 +26,7 @@ from headrace.format.names import Attempt
 from headrace.host.behind import Closing, Drafted, draft, hidden_of, log_epoch
 from headrace.host.contract import Summary, Ticket
 from headrace.store.contract import ReadsAhead, Store, Write
+from headrace.store.migrate import stored_as
 from headrace.store.segment import Segment
 
 if TYPE_CHECKING:
@@ -229,6 +230,7 @@ class PartitionTransaction:
             frontiers_ms=self._frontiers,
             late_rows=late,
             keys=self._store.keys_after(self._closed_through_us),
+            store=stored_as(self._store),
         )
 
     def _summary(self, manifest: Manifest, written_bytes: int) -> Summary:

@@ -1,7 +1,7 @@
-"""Work that no batch waits for: compaction of a partition's segments, and collecting what no version needs.
+"""Work that no batch waits for: compacting and moving a partition's segments, collecting what none needs.
 
-Invariants: a compaction only reads committed segments and writes one new file; the file becomes state when
-the next commit's manifest names it. At most one job per partition is under way.
+Invariants: a compaction or a move only reads committed segments and writes new files; they become state
+when a commit's manifest names them. At most one job per partition is under way.
 Threads: one worker thread per host; a failed job is logged and tried again after the next commit.
 """
 
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from headrace.checkpoint.collect import collect
 from headrace.host.contract import Ticket
 from headrace.store.contract import Compaction, Store, of_kind
+from headrace.store.migrate import Move, MovingStore
 from headrace.store.segment import Segment
 
 if TYPE_CHECKING:
@@ -67,10 +68,16 @@ class Upkeep:
         self._busy: set[int] = set()
         self._mutex = threading.Lock()
 
-    def consider(self, partition: Partition, ticket: Ticket, compaction: Compaction | None) -> None:
+    def consider(
+        self,
+        partition: Partition,
+        ticket: Ticket,
+        compaction: Compaction | None,
+        moving: tuple[MovingStore, Move] | None = None,
+    ) -> None:
         """Queue what the partition needs after a commit; cheap when it needs nothing."""
         due = partition.commits_since_collection >= COLLECT_EVERY or ticket.batch % COLLECT_EVERY == 0
-        if compaction is None and not due:
+        if compaction is None and moving is None and not due:
             return
         with self._mutex:
             if id(partition) in self._busy or self._stop.is_set():
@@ -79,7 +86,7 @@ class Upkeep:
         if due:
             partition.commits_since_collection = 0
             self._pool.submit(self._job, partition, lambda: self._collect(partition, ticket))
-        self._pool.submit(self._last_job, partition, compaction)
+        self._pool.submit(self._last_job, partition, compaction, moving)
 
     def _job(self, partition: Partition, work: Callable[[], None]) -> None:
         try:
@@ -90,9 +97,16 @@ class Upkeep:
                     "upkeep of %s failed; it is tried again after the next commit", partition.home.prefix
                 )
 
-    def _last_job(self, partition: Partition, compaction: Compaction | None) -> None:
+    def _last_job(
+        self,
+        partition: Partition,
+        compaction: Compaction | None,
+        moving: tuple[MovingStore, Move] | None,
+    ) -> None:
         if compaction is not None and not self._stop.is_set():
             self._job(partition, lambda: partition.offer(self._compact(partition, compaction)))
+        if moving is not None and not self._stop.is_set():
+            self._job(partition, lambda: self._move(partition, *moving))
         with self._mutex:
             self._busy.discard(id(partition))
 
@@ -113,6 +127,9 @@ class Upkeep:
         if not compaction.write(path, self._stop):
             return Compacted(compaction.inputs, None)
         return Compacted(compaction.inputs, partition.home.open_segment(path, compaction.kind))
+
+    def _move(self, partition: Partition, store: MovingStore, move: Move) -> None:
+        partition.take_move(store, move, move.write(partition.home.stage, self._stop))
 
     def close(self) -> None:
         """Break off compactions, but let what is due be collected."""

@@ -2,6 +2,7 @@
 
 The operator's work and its window name the access pattern. A fold changes one row per key (RMW). Kept rows
 are appended and read when their window closes: all windows together (AAR), or each on its own (AUR).
+A function of the user that says nothing begins in memory, is observed, and moves (`store.migrate`).
 An operator's own `.store(…)` overrules a decorated function, that overrules the setting, that the table.
 """
 
@@ -13,7 +14,7 @@ from typing import Literal
 from headrace.errors import QueryError
 from headrace.spec import OperatorSpec, StoreName
 
-Work = Literal["fold", "keep", "join"]
+Work = Literal["fold", "keep", "apply", "join"]
 WindowKind = Literal["none", "fixed", "session"]
 Pattern = Literal["point_update", "append", "range_read"]
 Said = Literal["auto", "rmw", "aar", "aur", "range", "memory", "rocksdb"]
@@ -30,6 +31,10 @@ class Row:
     reason: str
 
 
+_OBSERVED = (
+    "the function does not say how it uses its rows: they begin in memory, and move to {} "
+    "once they take half of their share of it"
+)
 TABLE: dict[tuple[Work, WindowKind], Row] = {
     ("fold", "none"): Row(
         ("rmw", "memory", "rocksdb"), "each row changes one state row of its key (point update)"
@@ -48,6 +53,10 @@ TABLE: dict[tuple[Work, WindowKind], Row] = {
         ("aur", "memory", "rocksdb"),
         "rows are kept until their session closes, each at its own time (append, unaligned read)",
     ),
+    ("apply", "fixed"): Row(
+        ("auto", "aar", "range", "memory", "rocksdb"), _OBSERVED.format("aar or range")
+    ),
+    ("apply", "session"): Row(("auto", "aur", "memory", "rocksdb"), _OBSERVED.format("aur")),
     ("join", "fixed"): Row(
         ("aar", "range", "memory", "rocksdb"),
         "rows of both sides are kept until their window closes (append, aligned read)",
@@ -61,6 +70,7 @@ TABLE: dict[tuple[Work, WindowKind], Row] = {
 _WORDS: dict[Work, str] = {
     "fold": "an operator that folds rows into accumulators",
     "keep": "an operator that keeps its rows until their window closes",
+    "apply": "a function that sees whole windows",
     "join": "a join",
 }
 _WINDOWS: dict[WindowKind, str] = {
@@ -86,6 +96,8 @@ class Choice:
 def work_of(spec: OperatorSpec) -> Work:
     if spec.join is not None:
         return "join"
+    if spec.grouped:
+        return "apply"
     return "keep" if spec.keeps else "fold"
 
 
@@ -126,6 +138,11 @@ def choose_for(
     return choose(work_of(spec), window_kind(spec), said=said, marked=marked, setting=setting)
 
 
+def layout_of(spec: OperatorSpec) -> StoreName:
+    """The store whose files state in memory is written as."""
+    return named_stores(TABLE[work_of(spec), window_kind(spec)])[0]
+
+
 def checked(name: object) -> Said:
     """`name` as one of the names that `.store(…)` takes."""
     for known in NAMES:
@@ -138,9 +155,14 @@ def _named(store: StoreName, by: str, work: Work, window: WindowKind, row: Row) 
     if store not in row.stores:
         raise QueryError(
             f"{by}: the {store} store cannot hold the state of {_WORDS[work]} {_WINDOWS[window]}",
-            hint=f"possible here: auto, {', '.join(row.stores)}",
+            hint=f"possible here: auto, {', '.join(named_stores(row))}",
         )
     return Choice(store, f"{by} says so")
+
+
+def named_stores(row: Row) -> tuple[StoreName, ...]:
+    """The stores of a row that a user can name, beside auto."""
+    return tuple(store for store in row.stores if store != "auto")
 
 
 def _marked(pattern: Pattern, work: Work, window: WindowKind, row: Row) -> Choice:

@@ -18,18 +18,18 @@ from headrace.store.budget import MemoryBudget
 from headrace.store.contract import Compaction, Seal, Store, Write
 from headrace.store.segment import Segment
 
-_ENDLESS_BYTES = 1 << 62
+ENDLESS_BYTES = 1 << 62
 
 
 class EndlessBudget(MemoryBudget):
     """A budget that never asks anybody to make room."""
 
     def __init__(self) -> None:
-        super().__init__(_ENDLESS_BYTES)
+        super().__init__(ENDLESS_BYTES)
 
     @property
     def share_bytes(self) -> int:
-        return _ENDLESS_BYTES
+        return ENDLESS_BYTES
 
 
 class MemoryStore:

@@ -94,9 +94,10 @@ def _closing_table(blobs: Blobs, prefix: str, spec: OperatorSpec, manifest: Mani
         spec=spec,
         budget=MemoryBudget(_MEMORY_BYTES),
         seal=_seals_nothing,
-        segments=home.open_segments(manifest, kinds_of(spec)),
+        segments=home.open_segments(manifest, kinds_of(spec, manifest.store)),
         watermark_us=manifest.closed_through_us,
         known_keys=manifest.keys,
+        said=manifest.store,
     )
     store.gather(_AFTER_ALL_US)  # what it would write is not written
     return pa.Table.from_batches(store.results(_AFTER_ALL_US), output_schema(spec))

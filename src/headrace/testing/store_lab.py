@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import os
 import shutil
+import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +24,7 @@ from headrace.host.upkeep import Compacted, Upkeep
 from headrace.spec import OperatorSpec
 from headrace.store.budget import MemoryBudget
 from headrace.store.contract import Store
+from headrace.store.migrate import MovingStore, stored_as
 from headrace.store.open import kinds_of, open_store
 from headrace.store.segment import Segment
 from headrace.testing.store_model import Row, batch_of, rows_of
@@ -70,15 +72,19 @@ class StoreLab:
 
     def reopen(self) -> None:
         """Forget the store in memory, and open the last settled version."""
-        manifest, kinds = self.manifest, kinds_of(self.spec)
+        manifest = self.manifest
+        said = "" if manifest is None else manifest.store
         budget = MemoryBudget(1, share_min=self.share_bytes)
         self.store = self.opener(
             spec=self.spec,
             budget=budget,
             seal=self.home.sealer(self.ticket, 1),
-            segments=[] if manifest is None else self.home.open_segments(manifest, kinds),
+            segments=[]
+            if manifest is None
+            else self.home.open_segments(manifest, kinds_of(self.spec, said)),
             watermark_us=None if manifest is None else manifest.closed_through_us,
             known_keys=0 if manifest is None else manifest.keys,
+            said=said,
         )
 
     def apply(self, rows: Iterable[Row]) -> None:
@@ -98,6 +104,8 @@ class StoreLab:
     def begin(self) -> None:
         self.epochs += 1
         self.store.seal = self.home.sealer(self.ticket, 1)
+        if isinstance(self.store, MovingStore) and self.store.is_ready:
+            self.store.switch(self.home.stage)
 
     def broken(self, rows: Iterable[Row], watermark_us: int | None, steps: int) -> None:
         """An epoch that ends after so many steps: apply, gather, some results, the write; then reopen."""
@@ -113,6 +121,9 @@ class StoreLab:
 
     def settle(self, written: list[Segment], watermark_us: int | None) -> None:
         store = self.store
+        if isinstance(store, MovingStore):
+            for segment in store.named():
+                self.home.adopt(segment, self.ticket, 1)
         files = [*store.segments, *written]
         self._settle([file for file in files if store.is_live(file, watermark_us)], watermark_us)
 
@@ -126,6 +137,7 @@ class StoreLab:
             frontiers_ms=(),
             late_rows=0,
             keys=self.store.keys_after(watermark_us),
+            store=stored_as(self.store),
         )
         self.store.settle(files, watermark_us)
 
@@ -144,6 +156,14 @@ class StoreLab:
         if compacted.output is not None:
             self.home.adopt(compacted.output, self.ticket, 1)
         self._settle(files, self.store.watermark_us)
+        return True
+
+    def move(self) -> bool:
+        """What the host does in the background for a store that changes its layout."""
+        move = self.store.move() if isinstance(self.store, MovingStore) else None
+        if move is None or not isinstance(self.store, MovingStore):
+            return False
+        self.store.take(move, move.write(self.home.stage, threading.Event()))
         return True
 
     def names(self) -> set[str]:

@@ -1,0 +1,63 @@
+"""Protects the choice of a layout from what was observed: when state has grown, and which one fits."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+
+from headrace.spec import WINDOW_END, WINDOW_START, Window
+from headrace.store.observe import Observed, Observer, fit
+from headrace.testing.store_contract import SECOND, SESSION, SLIDE, TUMBLE, keeping
+
+WHOLE = Window(10 * SECOND, slide_us=2 * SECOND)  # the slide divides the width: a slice is a slide
+READ = Observed(
+    rows_in=1000, rows_read=1000, groups=100, ends=10, pieces=100, held_bytes=600, share_bytes=1000
+)
+AGAIN = replace(READ, rows_read=2500)
+
+CASES = [
+    ("small", replace(READ, held_bytes=499), TUMBLE, None),
+    ("tumbling", READ, TUMBLE, "aar"),
+    ("sliding by whole slices", AGAIN, WHOLE, "aar"),
+    ("sliding across slices", AGAIN, SLIDE, "range"),
+    ("sliding across slices, read about once", READ, SLIDE, "aar"),
+    ("sliding across slices, in large pieces", replace(AGAIN, rows_read=2_500_000), SLIDE, "aar"),
+    ("sessions", replace(READ, ends=100), SESSION, "aur"),
+    ("nothing read, some room", replace(READ, groups=0, rows_read=0), SLIDE, None),
+    ("nothing read, no room", replace(READ, groups=0, rows_read=0, held_bytes=800), SLIDE, "aar"),
+    ("no session ended, no room", replace(READ, groups=0, rows_read=0, held_bytes=800), SESSION, "aur"),
+]
+
+
+@pytest.mark.parametrize(
+    ("observed", "window", "store"), [case[1:] for case in CASES], ids=[c[0] for c in CASES]
+)
+def test_the_layout_follows_the_accesses(observed: Observed, window: Window, store: str | None) -> None:
+    found = fit(observed, window)
+    assert (found and found.store) == store
+    assert found is None or found.reason
+
+
+def test_alignment_tells_sessions_from_windows() -> None:
+    assert replace(READ, groups=100, ends=1).aligned == pytest.approx(0.99)
+    assert replace(READ, groups=100, ends=100).aligned == 0
+
+
+def results(*windows: tuple[int, int]) -> pa.RecordBatch:
+    starts, ends = zip(*windows, strict=True)
+    return pa.RecordBatch.from_pydict({WINDOW_START: list(starts), WINDOW_END: list(ends)})
+
+
+def test_reads_are_counted_by_epoch() -> None:
+    observer = Observer(keeping(SESSION))
+    observer.took(30)
+    observer.read(results((0, 10), (0, 10), (5, 15)))
+    observer.read(results((0, 10)))
+    observer.read(results((0, 10)).slice(0, 0))
+    observer.epoch_over([])
+    observer.read(results((0, 10)))
+    observer.epoch_over([])
+    found = observer.observed(7, 9)
+    assert found == Observed(rows_in=30, rows_read=5, groups=5, ends=3, held_bytes=7, share_bytes=9)
