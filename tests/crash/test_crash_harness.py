@@ -178,3 +178,19 @@ def test_the_verdict_sees_losses_and_doubles(
     found = crash_verdict._output_problems(tmp_path, model)
     assert len(found) == len(said)
     assert all(part in line for part, line in zip(said, found, strict=True))
+
+
+def test_the_verdict_sees_what_is_left_in_the_log(tmp_path: Path) -> None:
+    folder = tmp_path / "seed-1"
+    (folder / "ck").mkdir(parents=True)
+    (folder / "ck" / "metadata").write_text(json.dumps({"id": "mine"}))
+    for query, name in [
+        ("mine", f"v{FILES - 1:012d}-r00000001-a000000000001.log"),
+        ("mine", "segments/v000000000003-r00000001-a000000000001-s000000.segment"),
+        ("other", "v000000000003-r00000001-a000000000001.log"),
+    ]:
+        path = tmp_path / "local" / "log" / "0123" / query / "narrow" / "p0000" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    (line,) = crash_verdict._log_problems(folder)
+    assert "mine/narrow/p0000/segments/v000000000003" in line

@@ -35,7 +35,7 @@ def problems(folder: Path, plan: Plan) -> list[str]:
     model = expected(plan.kind, batches(plan.seed))
     found = _output_problems(folder, model)
     found += _recovery_problems(folder) or _state_problems(folder, model)
-    return found + _stray_problems(folder)
+    return found + _stray_problems(folder) + _log_problems(folder)
 
 
 def _recovery_problems(folder: Path) -> list[str]:
@@ -58,6 +58,10 @@ def emitted(folder: Path, batch: int) -> Output:
     return found
 
 
+def _query(folder: Path) -> str:
+    return str(json.loads((folder / "ck" / "metadata").read_text())["id"])
+
+
 def _output_problems(folder: Path, model: Expected) -> list[str]:
     numbered = {int(path.name) for path in (folder / "out" / "_spark_metadata").glob("[0-9]*")}
     if numbered != set(range(FILES)):
@@ -69,8 +73,7 @@ def _output_problems(folder: Path, model: Expected) -> list[str]:
 
 
 def _state_problems(folder: Path, model: Expected) -> list[str]:
-    query = json.loads((folder / "ck" / "metadata").read_text())["id"]
-    found = []
+    query, found = _query(folder), []
     for operator, wanted in model.state.items():
         try:
             state = read_state(folder / "ck" / "headrace-state", query, operator, FILES - 1)
@@ -139,6 +142,13 @@ def _difference(what: str, got: Output, wanted: Output) -> list[str]:
 def _stray_problems(folder: Path) -> list[str]:
     """Files where none belong: beside those of the round."""
     return [f"stray file {path}" for path in folder.iterdir() if path.name not in _KNOWN]
+
+
+def _log_problems(folder: Path) -> list[str]:
+    """What is left in the machine's log; a host that died last may leave the last batch there."""
+    files = (folder.parent / "local" / "log").glob(f"*/{_query(folder)}/*/p*/**/*")
+    known = (".", f"v{FILES - 1:012d}-")  # unfinished files are swept by the next host
+    return [f"left in the log: {f}" for f in files if f.is_file() and not f.name.startswith(known)]
 
 
 def lane_strays(folder: Path) -> list[str]:
