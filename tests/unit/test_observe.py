@@ -7,13 +7,20 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from headrace.spec import WINDOW_END, WINDOW_START, Window
+from headrace.spec import GROUP, TIME, WINDOW_END, WINDOW_START, Window
 from headrace.store.observe import Observed, Observer, fit
 from headrace.testing.store_contract import SECOND, SESSION, SLIDE, TUMBLE, keeping
 
 WHOLE = Window(10 * SECOND, slide_us=2 * SECOND)  # the slide divides the width: a slice is a slide
 READ = Observed(
-    rows_in=1000, rows_read=1000, groups=100, ends=10, pieces=100, held_bytes=600, share_bytes=1000
+    rows_in=1000,
+    rows_read=1000,
+    edge_reads=2000,
+    groups=100,
+    ends=10,
+    pieces=100,
+    held_bytes=600,
+    share_bytes=1000,
 )
 AGAIN = replace(READ, rows_read=2500)
 
@@ -23,7 +30,12 @@ CASES = [
     ("sliding by whole slices", AGAIN, WHOLE, "aar"),
     ("sliding across slices", AGAIN, SLIDE, "range"),
     ("sliding across slices, read about once", READ, SLIDE, "aar"),
-    ("sliding across slices, in large pieces", replace(AGAIN, rows_read=2_500_000), SLIDE, "aar"),
+    (
+        "sliding across slices, in large pieces",
+        replace(AGAIN, rows_read=2_500_000, edge_reads=2 * 10**6),
+        SLIDE,
+        "aar",
+    ),
     ("sessions", replace(READ, ends=100), SESSION, "aur"),
     ("nothing read, some room", replace(READ, groups=0, rows_read=0), SLIDE, None),
     ("nothing read, no room", replace(READ, groups=0, rows_read=0, held_bytes=800), SLIDE, "aar"),
@@ -60,4 +72,16 @@ def test_reads_are_counted_by_epoch() -> None:
     observer.read(results((0, 10)))
     observer.epoch_over([])
     found = observer.observed(7, 9)
-    assert found == Observed(rows_in=30, rows_read=5, groups=5, ends=3, held_bytes=7, share_bytes=9)
+    assert found == Observed(
+        rows_in=30, rows_read=5, edge_reads=10, groups=5, ends=3, held_bytes=7, share_bytes=9
+    )
+
+
+def test_first_and_last_reads_are_told_from_those_between() -> None:
+    """Windows of 10 s every 4 s: the last 4 s were in none before, the first 4 s will be in none after."""
+    observer = Observer(replace(keeping(SLIDE), accumulators=(), holistics=(), grouped=True))
+    times = [s * SECOND for s in (0, 5, 6, 9)]
+    bounds = {WINDOW_START: [0] * 4, WINDOW_END: [10 * SECOND] * 4}
+    observer.read(pa.RecordBatch.from_pydict({**bounds, GROUP: [0, 0, 1, 1], TIME: times}))
+    found = observer.observed(0, 1)
+    assert (found.rows_read, found.edge_reads, found.groups) == (4, 3, 2)

@@ -34,6 +34,7 @@ class BatchProgress:
     hidden_ms: float = 0.0  # seal, upload and publish, done while the next batch ran
     prefetch_hits: int = 0  # sessions that ended, whose rows had been read ahead
     prefetch_misses: int = 0  # and those whose rows were read from disk then
+    store: str = ""  # where the state is; several names while partitions move from memory
 
 
 def total(batch: int, summaries: Iterable[Summary]) -> BatchProgress:
@@ -64,6 +65,7 @@ def total(batch: int, summaries: Iterable[Summary]) -> BatchProgress:
         hidden_ms=max((hidden_ms(part) for part in parts), default=0.0),
         prefetch_hits=sum(part.prefetch_hits for part in parts),
         prefetch_misses=sum(part.prefetch_misses for part in parts),
+        store=", ".join(sorted({part.store for part in parts if part.store})),
     )
 
 

@@ -81,6 +81,7 @@ class Summary:
     hidden: Hidden | None = None  # of the version before, which was not over when that one was told
     prefetch_hits: int = 0  # sessions that ended, whose rows had been read ahead
     prefetch_misses: int = 0  # and those whose rows were read from disk then
+    store: str = ""  # whose files the version's segments are
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))

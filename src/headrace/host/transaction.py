@@ -258,6 +258,7 @@ class PartitionTransaction:
             hidden=hidden_of(self._previous),
             prefetch_hits=ahead[0] - self._ahead_before[0],
             prefetch_misses=ahead[1] - self._ahead_before[1],
+            store=manifest.store,
         )
 
 

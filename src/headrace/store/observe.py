@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.spec import GROUP, WINDOW_END, WINDOW_START, OperatorSpec, StoreName, Window
+from headrace.spec import GROUP, TIME, WINDOW_END, WINDOW_START, OperatorSpec, StoreName, Window
 from headrace.store.segment import Segment
 
 GROWN_PART = 0.5  # of its share of memory: state that takes more moves to a layout
@@ -25,6 +25,7 @@ class Observed:
 
     rows_in: int = 0
     rows_read: int = 0
+    edge_reads: int = 0  # of the reads, a row's first ones and its last ones
     groups: int = 0  # reads of one key in one window
     ends: int = 0  # different times at which those windows ended, added up over the epochs
     pieces: int = 0  # slices of files that the reads touched
@@ -33,8 +34,8 @@ class Observed:
 
     @property
     def read_times(self) -> float:
-        """How often a row is read, on average and so far."""
-        return self.rows_read / max(1, self.rows_in)
+        """How often a row is read; first and last reads together do not mind whether state grows."""
+        return 2 * self.rows_read / max(1, self.edge_reads)
 
     @property
     def aligned(self) -> float:
@@ -92,6 +93,7 @@ class Observer:
     spec: OperatorSpec
     rows_in: int = 0
     rows_read: int = 0
+    edge_reads: int = 0
     groups: int = 0
     ends: int = 0
     pieces: int = 0
@@ -106,6 +108,7 @@ class Observer:
         if not batch.num_rows:
             return
         self.rows_read += batch.num_rows
+        self.edge_reads += _edge_reads(batch, self.spec)
         groups = pc.count_distinct(batch.column(GROUP)).as_py() if self.spec.grouped else batch.num_rows
         self.groups += groups
         self._ends |= _times(batch, WINDOW_END)
@@ -125,8 +128,30 @@ class Observer:
 
     def observed(self, held_bytes: int, share_bytes: int) -> Observed:
         return Observed(
-            self.rows_in, self.rows_read, self.groups, self.ends, self.pieces, held_bytes, share_bytes
+            self.rows_in,
+            self.rows_read,
+            self.edge_reads,
+            self.groups,
+            self.ends,
+            self.pieces,
+            held_bytes,
+            share_bytes,
         )
+
+
+def _edge_reads(batch: pa.RecordBatch, spec: OperatorSpec) -> int:
+    """How many rows of a batch are in no earlier window, and how many in no later one.
+
+    Those are the rows in the last slide of their window, and in the first.
+    """
+    window = spec.window
+    if window is None or window.session or not spec.grouped:
+        return 2 * int(batch.num_rows)
+    starts, times = (batch.column(name).cast(pa.int64()) for name in (WINDOW_START, TIME))
+    into = pc.subtract(times, starts)
+    first = pc.greater_equal(into, window.width_us - window.every_us)
+    last = pc.less(into, window.every_us)
+    return int(pc.sum(first).as_py()) + int(pc.sum(last).as_py())
 
 
 def _times(batch: pa.RecordBatch, name: str) -> set[int]:
