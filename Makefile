@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 
-.PHONY: run test lint crash simulate bench clean setup
+.PHONY: run test test-state test-spark lint crash simulate bench clean setup
 
 $(STAMP): constraints.txt pyproject.toml
 	test -d $(VENV) || $(PYTHON) -m venv $(VENV)
@@ -22,7 +22,13 @@ lint: $(STAMP)
 	$(BIN)/mypy
 
 test: $(STAMP) lint
-	$(BIN)/pytest
+	$(MAKE) --no-print-directory -j2 --output-sync=line test-state test-spark
+
+test-state:
+	$(BIN)/pytest tests/unit tests/contract tests/stateful
+
+test-spark:
+	$(BIN)/pytest tests/spark tests/equivalence tests/crash
 
 crash: $(STAMP)
 	$(BIN)/headrace crash --rounds 216
