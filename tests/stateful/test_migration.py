@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from headrace.spec import StoreName, Window
 from headrace.store import migrate, rewrite
-from headrace.store.migrate import MovingStore
+from headrace.store.migrate import Move, MovingStore
 from headrace.store.observe import Fit
 from headrace.testing.store_contract import (
     LATE,
@@ -42,10 +42,15 @@ ROWS = st.lists(
     ),
     max_size=12,
 )
+EPOCH = st.tuples(st.just("epoch"), st.tuples(ROWS, st.integers(0, 8)))
+LEAVE = st.tuples(st.just("leave"), st.sampled_from([True, True, False]))
 STEP = st.one_of(
-    st.tuples(st.just("epoch"), st.tuples(ROWS, st.integers(0, 12))),
+    EPOCH,
+    EPOCH,
+    EPOCH,
     st.tuples(st.just("broken"), st.tuples(ROWS, st.integers(0, 3))),
-    st.tuples(st.just("leave"), st.booleans()),
+    LEAVE,
+    st.tuples(st.just("move"), st.none()),
     st.tuples(st.just("move"), st.none()),
     st.tuples(st.just("reopen"), st.none()),
     st.tuples(st.just("compact"), st.none()),
@@ -65,28 +70,41 @@ def leave(lab: StoreLab, window: Window, by_time: bool) -> None:
         store.leave_memory(Fit(name, "the test says so"))
 
 
+def finish(lab: StoreLab, store: MovingStore, move: Move | None) -> None:
+    """The background is done with a move that was planned some epochs ago."""
+    if move is not None and store is lab.store:
+        store.take(move, move.write(lab.home.stage, threading.Event()))
+
+
 @settings(max_examples=150, deadline=None)
 @given(
     window=st.sampled_from(WINDOWS),
     share=st.sampled_from([1, 3000, 20_000, AMPLE]),
-    steps=st.lists(STEP, min_size=4, max_size=24),
+    begin=st.tuples(EPOCH, LEAVE, EPOCH).map(list) | st.just([]),
+    steps=st.lists(STEP, min_size=6, max_size=20),
 )
-def test_moving_state_is_a_list_of_rows(window: Window, share: int, steps: list[Any]) -> None:
+def test_moving_state_is_a_list_of_rows(
+    window: Window, share: int, begin: list[Any], steps: list[Any]
+) -> None:
     with tempfile.TemporaryDirectory() as folder:
         spec, now = replace(keeping(window), store="auto"), 0
         lab, model = StoreLab(spec, Path(folder), share), StoreModel(spec)
-        for step, said in [*steps, ("epoch", ([], 200))]:
+        planned: tuple[MovingStore, Move | None] = moving(lab), None
+        for step, said in [*begin, *steps, ("epoch", ([], 200))]:
             if step == "epoch":
                 rows = [replace(row, time_us=now + row.time_us) for row in said[0]]
                 now += said[1] * SECOND
                 check(lab, model, rows, now)
+                if planned[0] is not lab.store or planned[1] is None:
+                    planned = moving(lab), moving(lab).move()
             elif step == "broken":
                 rows = [replace(row, time_us=now + row.time_us) for row in said[0]]
                 lab.broken(rows, now + 7 * SECOND, said[1])
             elif step == "leave":
                 leave(lab, window, said)
             elif step == "move":
-                lab.move()
+                finish(lab, *planned)
+                planned = moving(lab), None
             elif step == "reopen":
                 lab.reopen()
             else:
@@ -140,8 +158,11 @@ def test_what_is_written_while_a_move_goes_on_is_moved_too(
     check(lab, model, [Row(1, SECOND, 1)], 0)
     assert lab.manifest is not None
     assert lab.manifest.store == "memory", "too much is left for one switch"
-    assert lab.move()
+    second = moving(lab).move()
+    assert second is not None
     check(lab, model, [Row(1, SECOND, 2)], 0)
+    finish(lab, moving(lab), second)
+    check(lab, model, [Row(1, SECOND, 3)], 0)
     assert lab.manifest.store == "range"
     check(lab, model, [], 90 * SECOND)
 
