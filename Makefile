@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 
-.PHONY: run test test-state test-spark lint crash simulate bench clean setup
+.PHONY: run test test-all test-state test-spark lint crash simulate bench clean setup
 
 $(STAMP): constraints.txt pyproject.toml
 	test -d $(VENV) || $(PYTHON) -m venv $(VENV)
@@ -24,11 +24,16 @@ lint: $(STAMP)
 test: $(STAMP) lint
 	$(MAKE) --no-print-directory -j2 --output-sync=line test-state test-spark
 
+# The same with the tests that `make test` leaves out for their length.
+test-all: MORE := --all --seeds 20
+test-all: $(STAMP) lint
+	$(MAKE) --no-print-directory -j2 --output-sync=line test-state test-spark MORE='$(MORE)'
+
 test-state:
-	$(BIN)/pytest tests/unit tests/contract tests/stateful
+	$(BIN)/pytest $(filter-out --seeds 20,$(MORE)) tests/unit tests/contract tests/stateful
 
 test-spark:
-	$(BIN)/pytest tests/spark tests/equivalence tests/crash
+	$(BIN)/pytest $(MORE) tests/spark tests/equivalence tests/crash
 
 crash: $(STAMP)
 	$(BIN)/headrace crash --rounds 216

@@ -23,6 +23,37 @@ OURS = ("headrace-*", "hr-*")
 STRAYS = ("spark-warehouse", "metastore_db", "derby.log", "artifacts", *OURS)
 GONE_WITHIN_S = 60.0
 
+# What `make test` leaves to `make test-all`, by file and part of the name: more of what others sample.
+LONG = {
+    "tests/contract/test_store_": ("-2]",),
+    "tests/crash/test_crash_sample.py": ("chained",),
+    "tests/spark/test_flowkv_queries.py": ("computation[q5_append]", "[q7]", "[q11]", "[q12]"),
+    "tests/spark/test_flowkv_spark.py": ("",),
+    "tests/spark/test_generated_sources.py": ("lr4", "cm1"),
+    "tests/spark/test_migration.py": ("[aar]",),
+    "tests/unit/test_bench_stores.py": ("sliding", "session", "joins"),
+}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--all", action="store_true", help="also the tests that are left out for their length")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--all"):
+        return
+    long = [item for item in items if _is_long(item.nodeid)]
+    config.hook.pytest_deselected(items=long)
+    items[:] = [item for item in items if not _is_long(item.nodeid)]
+
+
+def _is_long(name: str) -> bool:
+    return any(
+        name.startswith(file) and part in name.partition("::")[2]
+        for file, parts in LONG.items()
+        for part in parts
+    )
+
 
 @pytest.fixture(scope="session", autouse=True)
 def _own_temporary_files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:

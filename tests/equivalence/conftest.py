@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql import SparkSession
 
-SEEDS = 8
+SEEDS = 7
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
