@@ -22,12 +22,12 @@ lint: $(STAMP)
 	$(BIN)/mypy
 
 test: $(STAMP) lint
-	$(MAKE) --no-print-directory -j2 --output-sync=line test-state test-spark
+	$(MAKE) --no-print-directory -j2 test-state test-spark
 
 # The same with the tests that `make test` leaves out for their length.
 test-all: MORE := --all --seeds 20
 test-all: $(STAMP) lint
-	$(MAKE) --no-print-directory -j2 --output-sync=line test-state test-spark MORE='$(MORE)'
+	$(MAKE) --no-print-directory -j2 test-state test-spark MORE='$(MORE)'
 
 test-state:
 	$(BIN)/pytest $(filter-out --seeds 20,$(MORE)) tests/unit tests/contract tests/stateful

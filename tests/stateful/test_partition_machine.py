@@ -157,6 +157,7 @@ class PartitionMachine(RuleBasedStateMachine):
         self.memory = 1 if tiny else 64 << 20
         self.committed = {-1: Model(self.spec)}
         self.batch, self.attempt, self.application = 0, 0, 0
+        self.ghosts: list[PartitionService] = []
         self.service = self._service()
 
     def _service(self) -> PartitionService:
@@ -224,6 +225,10 @@ class PartitionMachine(RuleBasedStateMachine):
         self._apply(self.service.begin(self._ticket(self.batch)), rows)
         if graceful:
             self.service.close()
+        else:
+            self.ghosts.append(
+                self.service
+            )  # its threads go on, as those of a host on another machine would
         self.application += restarted
         self.attempt = 0 if restarted else self.attempt
         self.service = self._service()
@@ -243,7 +248,8 @@ class PartitionMachine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         if hasattr(self, "service"):
-            self.service.close()
+            for service in (*self.ghosts, self.service):
+                service.close()
             shutil.rmtree(self.folder)
             shutil.rmtree(self.local)
 

@@ -314,12 +314,18 @@ class Partition:
         self._store, self.manifest, self._compacted = None, None, None
 
     def status(self) -> dict[str, object]:
-        store, manifest, epoch = self._store, self.manifest, self.pipeline.epoch
+        epoch = self.pipeline.epoch  # first: once its seal is over, store and manifest are of one version
+        unsealed = None if epoch is None or epoch.sealed.done() else epoch.work.version
+        store, manifest = self._store, self.manifest
         return {
             "committing": None if epoch is None or epoch.published.done() else epoch.step.name.lower(),
             "store": None if store is None else stored_as(store),
-            "version": None if manifest is None else manifest.version,
+            "version": _version(manifest) if unsealed is None else unsealed,
             "keys": 0 if store is None else store.keys_after(store.watermark_us),
             "memory_bytes": 0 if store is None else store.memory_bytes,
             "segments": 0 if manifest is None else len(manifest.segments),
         }
+
+
+def _version(manifest: Manifest | None) -> int | None:
+    return None if manifest is None else manifest.version
