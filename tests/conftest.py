@@ -27,11 +27,17 @@ GONE_WITHIN_S = 60.0
 LONG = {
     "tests/contract/test_store_": ("-2]",),
     "tests/crash/test_crash_sample.py": ("chained",),
-    "tests/spark/test_flowkv_queries.py": ("computation[q5_append]", "[q7]", "[q11]", "[q12]"),
+    "tests/spark/test_commit_modes.py": ("[upload]",),
+    "tests/spark/test_failures_changes.py": ("one_key_more", "one_aggregate_less", "other_aggregate"),
+    "tests/spark/test_failures_damage.py": ("lose_newest_version", "flip_segment_end", "flip_manifest"),
+    "tests/spark/test_flowkv_queries.py": ("computation[q5", "[q7]", "[q11", "[q12]"),
     "tests/spark/test_flowkv_spark.py": ("",),
     "tests/spark/test_generated_sources.py": ("lr4", "cm1"),
+    "tests/spark/test_holistic.py": ("sliding-range", "pandas"),
     "tests/spark/test_migration.py": ("[aar]",),
+    "tests/unit/test_aur.py": ("the_log_forgets",),
     "tests/unit/test_bench_stores.py": ("sliding", "session", "joins"),
+    "tests/unit/test_builder_results.py": ("90 minutes", "1 hour"),
 }
 
 
