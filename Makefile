@@ -30,7 +30,7 @@ test-all: $(STAMP) lint
 	$(MAKE) --no-print-directory -j2 test-state test-spark MORE='$(MORE)'
 
 test-state:
-	$(BIN)/pytest $(filter-out --seeds 20,$(MORE)) tests/unit tests/contract tests/stateful
+	$(BIN)/pytest $(filter-out --seeds 20,$(MORE)) tests/unit tests/contract tests/stateful tests/simulation
 
 test-spark:
 	$(BIN)/pytest $(MORE) tests/spark tests/equivalence tests/crash

@@ -6,7 +6,7 @@ taken for each other.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import Any
 
 from headrace.format.names import Attempt, manifest_name, parse_segment
@@ -71,7 +71,7 @@ class Manifest:
 
 def encode(manifest: Manifest) -> bytes:
     """The manifest's bytes; refuses one that `decode` would refuse."""
-    body = asdict(manifest)
+    body = {**vars(manifest), "segments": [vars(segment) for segment in manifest.segments]}
     del body["format_version"]
     problem = _problem(manifest)
     if problem:

@@ -2,8 +2,9 @@
 
 Invariants: a write that says `TryAgain` was not applied; one that says `MaybeApplied` was or was not. Reads
 and lists fail with `TryAgain` and never lie. What happens on the local disk only is neither delayed nor
-failed. Threads: as the blobs underneath; `wait` and `next_outcome` are called once per request, in this
-order. Latencies and outages to put in are in `slow_blobs.py`.
+failed. A write whose request was lost is given to `lost`, which may let it arrive later, when nobody waits
+for it any more. Threads: as the blobs underneath; `wait` and `next_outcome` are called once per request, in
+this order. Latencies and outages to put in are in `slow_blobs.py`.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ class Outcome(Enum):
 
 NextOutcome = Callable[[str], Outcome]  # takes the operation: "put", "put_file", "delete", "read"
 Wait = Callable[[str], None]  # takes the operation, returns when its request has arrived
+Lost = Callable[[Callable[[], None]], None]  # takes a write that did not arrive
 
 
 def all_done(operation: str) -> Outcome:
@@ -37,6 +39,10 @@ def all_done(operation: str) -> Outcome:
 
 def at_once(operation: str) -> None:
     """No latency."""
+
+
+def for_good(write: Callable[[], None]) -> None:
+    """What is lost never arrives."""
 
 
 def seeded_outcomes(seed: int, rate: float) -> NextOutcome:
@@ -53,8 +59,14 @@ def seeded_outcomes(seed: int, rate: float) -> NextOutcome:
 class FaultyBlobs:
     """Another location, reached over a bad line."""
 
-    def __init__(self, blobs: Blobs, next_outcome: NextOutcome = all_done, wait: Wait = at_once) -> None:
-        self._blobs, self._next_outcome, self._wait = blobs, next_outcome, wait
+    def __init__(
+        self,
+        blobs: Blobs,
+        next_outcome: NextOutcome = all_done,
+        wait: Wait = at_once,
+        lost: Lost = for_good,
+    ) -> None:
+        self._blobs, self._next_outcome, self._wait, self._lost = blobs, next_outcome, wait, lost
 
     @property
     def root(self) -> str:
@@ -67,7 +79,7 @@ class FaultyBlobs:
         return self._blobs.staging(name)
 
     def put_file(self, name: str, path: Path) -> None:
-        self._write("put_file", name, lambda: self._blobs.put_file(name, path))
+        self._write("put_file", name, lambda: self._blobs.put_file(name, path), path)
 
     def delete(self, name: str) -> None:
         self._write("delete", name, lambda: self._blobs.delete(name))
@@ -90,15 +102,23 @@ class FaultyBlobs:
     def local_path(self, name: str) -> Path | None:
         return self._blobs.local_path(name)
 
-    def _write(self, operation: str, name: str, write: Callable[[], None]) -> None:
+    def _write(
+        self, operation: str, name: str, write: Callable[[], None], path: Path | None = None
+    ) -> None:
         self._wait(operation)
         applied, reported = self._next_outcome(operation).value
         if not applied and reported:
             raise TryAgain(f"{operation} of {name} was refused by an injected fault")
         if applied:
             write()
+        elif self._lost is not for_good:
+            self._lost(write if path is None else self._as_sent(name, path.read_bytes()))
         if not reported:
             raise MaybeApplied(f"the reply to {operation} of {name} was lost by an injected fault")
+
+    def _as_sent(self, name: str, data: bytes) -> Callable[[], None]:
+        """The write of a file that may be gone when the request arrives."""
+        return lambda: self._blobs.put_if_absent(name, data)
 
     def _read(self, name: str) -> None:
         self._wait("read")

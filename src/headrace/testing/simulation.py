@@ -1,9 +1,10 @@
 """A seeded simulation of commits: one partition, a driver like Spark, storage that fails, hosts that die.
 
 One seed is one run: a few batches in one of the commit modes, with faults drawn from the seed: requests
-that are applied or not and reported or not, background jobs in any order, a death at any moment of the
-pipeline or at any request, steps that seem to stand still, a driver that forgets a batch, a local disk that
-is lost. No Spark, no threads, no clock.
+that are applied or not and reported or not, that are slow, or late and out of order (`testing/weather.py`),
+background jobs in any order, also while others wait for storage, a death at any moment of the pipeline or
+at any request, steps that seem to stand still, a driver that forgets a batch, a local disk that is lost. No
+Spark, no threads, no clock.
 
 What must hold: every batch gives what a plain dict gives; what a version holds never changes once it was
 published; a batch is lost only with the local disk, then only the last one, and `decide` takes back just
@@ -27,12 +28,10 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.blob.base import Blobs
-from headrace.blob.files import FileBlobs
 from headrace.blob.locations import Locations
 from headrace.checkpoint.reconcile import OperatorFound, decide, versions_wanted
-from headrace.checkpoint.steps import Moment
+from headrace.clock import SystemClock
 from headrace.errors import ReadBack, StateMissing, TryAgain
-from headrace.format.manifest import decode
 from headrace.host.contract import Ticket
 from headrace.host.redo import StateOf, missing
 from headrace.host.service import PartitionService
@@ -40,8 +39,10 @@ from headrace.host.upkeep import Upkeep
 from headrace.options import COMMIT_MODES, CommitMode
 from headrace.spec import Accumulator, Field, OperatorSpec, input_schema
 from headrace.testing.clock import ManualClock
-from headrace.testing.faulty_blobs import FaultyBlobs, Outcome
+from headrace.testing.faulty_blobs import FaultyBlobs
+from headrace.testing.simulated_storage import SimulatedLocations, SimulatedStorage
 from headrace.testing.stepped_crew import Crash, SteppedExecutor, SteppedJobs, stepped_crew
+from headrace.testing.weather import STALL_MS, Climate, Weather
 
 QUERY = "query"
 ATTEMPTS_MAX = 60
@@ -63,42 +64,6 @@ Rows = list[tuple[str, int]]
 
 
 @dataclass
-class Weather:
-    """What goes wrong, drawn from the seed."""
-
-    randomness: random.Random
-    fault_rate: float
-    crash_rate: float
-
-    def outcome(self, operation: str) -> Outcome:
-        self.perhaps_crash()
-        if self.randomness.random() >= self.fault_rate:
-            return Outcome.DONE
-        return self.randomness.choice([Outcome.REFUSED, Outcome.REPLY_LOST, Outcome.REQUEST_LOST])
-
-    def probe(self, moment: Moment) -> None:
-        self.perhaps_crash()
-
-    def perhaps_crash(self) -> None:
-        if self.randomness.random() < self.crash_rate:
-            raise Crash
-
-
-class WitnessedBlobs(FileBlobs):
-    """Storage that sees to it that what was published once stays what it was."""
-
-    def __init__(self, root: Path, seen: dict[str, bytes]) -> None:
-        super().__init__(root)
-        self._seen = seen
-
-    def put_if_absent(self, name: str, data: bytes) -> None:
-        super().put_if_absent(name, data)
-        if name.endswith(".manifest"):
-            write_id = decode(data, name).write_id
-            assert self._seen.setdefault(write_id, data) == data, f"{name} was published twice, differently"
-
-
-@dataclass
 class Simulation:
     """One run."""
 
@@ -111,14 +76,14 @@ class Simulation:
     starts: int = 0
     disk_lost: bool = False
     lost: int = 0
-    seen: dict[str, bytes] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.randomness = random.Random(self.seed)
         draw = self.randomness
         self.mode: CommitMode = draw.choice(COMMIT_MODES)
         self.batches = draw.randint(3, 7)
-        self.weather = Weather(draw, draw.choice([0.0, 0.05, 0.2]), draw.choice([0.0, 0.01, 0.04]))
+        self.storage = SimulatedStorage(self.folder / "shared")
+        self.weather = Weather(draw, Climate.drawn(draw), self.storage)
         self.inputs = [self._rows() for _ in range(self.batches)]
         self.models = self._models()
         self.boot()
@@ -140,10 +105,6 @@ class Simulation:
     # ── processes ────────────────────────────────────────────────────────────────────────────
 
     @property
-    def shared(self) -> Path:
-        return self.folder / "shared"
-
-    @property
     def local(self) -> Path:
         return self.folder / "local"
 
@@ -157,9 +118,21 @@ class Simulation:
 
     def _locations(self) -> Locations:
         def wrap(blobs: Blobs) -> Blobs:
-            return FaultyBlobs(WitnessedBlobs(self.shared, self.seen), self.weather.outcome)
+            return FaultyBlobs(blobs, self.weather.outcome, self._delay, self.weather.lost)
 
-        return Locations(self.local, wrap=wrap, clock=self.clock)
+        return SimulatedLocations(self.local, self.storage, wrap, self.clock)
+
+    def _delay(self, operation: str) -> None:
+        self.weather.delay(self.clock, self._meanwhile, self._look)
+
+    def _meanwhile(self) -> bool:
+        """Another job runs while one waits for storage, unless it might need what that one holds."""
+        held = any(partition.mutex.locked() for partition in self.service._partitions.values())
+        return not held and self.jobs.step()
+
+    def _look(self) -> None:
+        for partition in self.service._partitions.values():
+            partition.pipeline.look()
 
     def trouble(self) -> None:
         """What may happen between two batches."""
@@ -167,9 +140,8 @@ class Simulation:
         for _ in range(draw.randint(0, 4)):
             self.jobs.step()
         if draw.random() < 0.05:
-            self.clock.sleep_ms(120_000)
-            for partition in self.service._partitions.values():
-                partition.pipeline.look()
+            self.clock.advance_ms(STALL_MS)
+            self._look()
         if draw.random() < 0.1:
             raise Crash
         if self.mode != "sync" and draw.random() < 0.05:
@@ -218,7 +190,7 @@ class Simulation:
     def ticket(self, number: int) -> Ticket:
         self.attempt += 1
         base = max((batch for batch in self.begun if batch < number), default=None)
-        start, where = f"start-{self.starts}", str(self.shared)
+        start, where = f"start-{self.starts}", self.storage.root
         return Ticket(start, QUERY, SPEC, 0, number, base, self.attempt, where, 3, self.mode)
 
     def _exchange(self, transaction: Any, rows: Rows) -> State:
@@ -229,10 +201,9 @@ class Simulation:
     def reconcile(self) -> None:
         """A version is missing: that must be the lost disk, and one batch."""
         assert self.disk_lost, f"seed {self.seed}: version {self.spark} is gone, and no disk was lost"
-        blobs, state = FileBlobs(self.shared), StateOf(str(self.shared), QUERY, SPEC.name, 1)
-        gone = {
-            version: missing(blobs, state, version) for version in versions_wanted(self.begun, self.spark)
-        }
+        state = StateOf(self.storage.root, QUERY, SPEC.name, 1)
+        wanted = versions_wanted(self.begun, self.spark)
+        gone = {version: missing(self.storage, state, version) for version in wanted}
         decision = decide(self.spark, [self.spark + 1], [OperatorFound(SPEC.name, tuple(self.begun), gone)])
         assert decision.action == "withdraw", f"seed {self.seed}: {decision.reason}"
         assert decision.batch == self.spark
@@ -242,7 +213,10 @@ class Simulation:
     # ── the end ──────────────────────────────────────────────────────────────────────────────
 
     def calm(self) -> None:
-        self.weather = Weather(self.randomness, 0.0, 0.0)
+        """The weather clears; what was on its way arrives."""
+        self.weather.climate = Climate()
+        while self.storage.late:
+            self.storage.arrive(self.randomness)
 
     def verify(self) -> None:
         """With everything published, shared storage alone has the state."""
@@ -326,8 +300,11 @@ def run_seeds(seeds: Sequence[int]) -> Met:
 
 def run_many(count: int, first: int, workers: int) -> int:
     """Run many seeds in several processes and say what they met; the exit code."""
+    clock = SystemClock()
     parts = [range(first + start, first + min(start + CHUNK, count)) for start in range(0, count, CHUNK)]
     with ProcessPoolExecutor(workers, get_context("spawn")) as processes:
+        begun_ms = clock.monotonic_ms()
         met = sum(processes.map(run_seeds, parts), Met())
-    print(met)
+    minutes = (clock.monotonic_ms() - begun_ms) / 60_000
+    print(f"{met}\n{met.runs / minutes:,.0f} runs a minute, in {workers} processes")
     return 1 if met.failed else 0
