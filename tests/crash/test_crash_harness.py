@@ -35,10 +35,10 @@ def test_another_query_or_mode_keeps_the_victims() -> None:
 
 
 def test_plans_spread_over_targets_moments_queries_and_modes() -> None:
-    plans = [plan(seed) for seed in range(108)]
+    plans = [plan(seed) for seed in range(135)]
     for seed, round_ in enumerate(plans):
         assert TARGETS[seed % 3] in [kill.target for kill in round_.kills]
-    for seed in range(0, 108, 3):
+    for seed in range(0, 135, 3):
         assert {round_.commit for round_ in plans[seed : seed + 3]} == set(COMMIT_MODES)
     kills = [(round_, kill) for round_ in plans for kill in round_.kills]
     assert {kill.batch for _, kill in kills} == set(range(STARTING, FILES))
@@ -59,10 +59,13 @@ def test_every_input_has_what_the_rounds_are_about(kind: Kind) -> None:
     assert all(found.state.values())
     if kind != "running":
         assert found.late_rows["narrow"] > 0
-    if kind == "join":
+    if kind == "late":
+        given = Counter(row[:3] for output in found.emitted for row in output)
+        assert max(given.values()) > 1
+    if kind in ("join", "session_join"):
         rows = [row for output in found.emitted for row in output]
         assert any(row[0] is None for row in rows)
-        assert {(row[3] is None, row[5] is None) for row in rows} == {
+        assert {(row[-4] is None, row[-2] is None) for row in rows} == {
             (False, False),
             (True, False),
             (False, True),
@@ -122,6 +125,22 @@ def test_sessions_by_hand(kind: Kind) -> None:
     assert spans == [{(0, 13, 4)}, {(20, 24, 1), (30, 34, 1)}]
 
 
+def test_lateness_by_hand() -> None:
+    """A window comes again for a row within its lateness; a window that never came is the state."""
+    found = expected("late", [[_row(12), _row(38)], [_row(15), _row(52)], [_row(14), _row(58)], [_row(16)]])
+    given = [{row[2] // SECOND: row[3] for row in output} for output in found.emitted]
+    assert given == [{-13: 1, -3: 1, 7: 1}, {-3: 2, 7: 2, 17: 1}, {7: 3, 27: 2}, {}]
+    assert found.late_rows == {"narrow": 1}
+    assert {row[2] // SECOND: row[3] for row in found.state["narrow"]} == {37: 3, 47: 2, 57: 1}
+
+
+def test_a_join_over_sessions_by_hand() -> None:
+    """Rows of both streams make one session."""
+    rows = [_row(0, bid=1), _row(3, 0.25, bid=-1), _row(6, bid=2)]
+    found = expected("session_join", [rows, [_row(30)], [_row(30, bid=-7)]])
+    assert found.emitted[2] == Counter(("u", 1, 0, 10 * SECOND, bid, "n", -1, 0.25) for bid in (1, 2))
+
+
 def test_ranks_by_hand() -> None:
     rows = [_row(3, 1.0, bid=1), _row(2, 4.0, bid=2), _row(2, None, bid=3)]
     assert expected("median", [rows]).state == {"narrow": Counter([("u", 1, 0, 3, 2.5, (2, 3, 1))])}
@@ -170,9 +189,8 @@ def _sink(folder: Path, rows: list[tuple[str, int]]) -> None:
     ],
 )
 def test_the_verdict_sees_losses_and_doubles(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: list[tuple[str, int]], said: list[str]
+    tmp_path: Path, rows: list[tuple[str, int]], said: list[str]
 ) -> None:
-    monkeypatch.setattr(crash_verdict, "FILES", 1)
     _sink(tmp_path, rows)
     model = Expected(emitted=[Counter([("a", 1), ("b", 2)])])
     found = crash_verdict._output_problems(tmp_path, model)
@@ -192,5 +210,5 @@ def test_the_verdict_sees_what_is_left_in_the_log(tmp_path: Path) -> None:
         path = tmp_path / "local" / "log" / "0123" / query / "narrow" / "p0000" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
-    (line,) = crash_verdict._log_problems(folder)
+    (line,) = crash_verdict._log_problems(folder, FILES)
     assert "mine/narrow/p0000/segments/v000000000003" in line

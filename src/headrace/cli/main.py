@@ -78,14 +78,27 @@ def crash(
     lanes: Annotated[int, typer.Option(help="How many rounds run side by side.")] = 2,
     kind: Annotated[str, typer.Option(help="One query only, such as session; all by default.")] = "",
     commit: Annotated[str, typer.Option(help="One mode only: sync, upload or async.")] = "",
+    matrix: Annotated[
+        bool,
+        typer.Option("--matrix", help="Instead, every victim at every moment of a commit in every mode."),
+    ] = False,
+    moment: Annotated[str, typer.Option(help="With --matrix, one moment only, such as uploaded.")] = "",
+    victim: Annotated[
+        str, typer.Option(help="With --matrix, one only: host, worker, driver or disk.")
+    ] = "",
 ) -> None:
     """Kill the host, a worker or the driver at random moments and compare the results."""
+    from headrace.checkpoint.steps import Moment
     from headrace.options import COMMIT_MODES
-    from headrace.testing.crash import run_rounds
+    from headrace.testing.crash import run_matrix, run_rounds
+    from headrace.testing.crash_matrix import VICTIMS
     from headrace.testing.crash_queries import KINDS
 
-    only = _one_of(kind, KINDS, "--kind"), _one_of(commit, COMMIT_MODES, "--commit")
-    raise typer.Exit(run_rounds(rounds, seed, lanes, *only))
+    mode = _one_of(commit, COMMIT_MODES, "--commit")
+    if matrix:
+        at, who = _one_of(moment, list(Moment), "--moment"), _one_of(victim, VICTIMS, "--victim")
+        raise typer.Exit(run_matrix(lanes, at, who, mode))
+    raise typer.Exit(run_rounds(rounds, seed, lanes, _one_of(kind, KINDS, "--kind"), mode))
 
 
 def _one_of(said: str, known: Sequence[Name], option: str) -> Name | None:

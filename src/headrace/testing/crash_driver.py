@@ -16,11 +16,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import headrace as hr
 from headrace.testing.crash_classes import java_option
 from headrace.testing.crash_input import SCHEMA
-from headrace.testing.crash_lane import CURRENT, DONE, OVER
+from headrace.testing.crash_lane import CURRENT, DESCRIPTION, DONE, OVER, STOPS
 from headrace.testing.crash_queries import build
 
 STARTS_MAX = 6
@@ -53,7 +54,7 @@ def session(folder: Path) -> Any:
         "spark.sql.streaming.fileSink.log.compactInterval": "1000",
         "spark.headrace.state.local": str(folder / "local"),
         "spark.headrace.partitions": str(PARTITIONS),
-        "spark.headrace.memory": "64m",
+        "spark.headrace.memory": "4m",  # little enough that a few heavy rows outgrow it
     }
     builder = SparkSession.builder.master("local[2,4]").appName("headrace-crash")
     for name, value in settings.items():
@@ -63,26 +64,31 @@ def session(folder: Path) -> Any:
     return spark
 
 
-def slow_down() -> None:
-    """Let the hosts pause between the steps of a transaction, so that kills fall between them."""
+def choose_hosts(lane: Path) -> None:
+    """Let hosts pause between the steps of a transaction, so that kills fall there; or stop as ordered."""
     from headrace.spark import task
 
+    service = "headrace.testing.slow_service:open_slow"
+    if STOPS in os.environ:
+        service = f"headrace.testing.dying_service:open_obeying?{urlencode({'folder': lane})}"
     plain = task.task_of
-    task.task_of = lambda plan: plain(replace(plan, service="headrace.testing.slow_service:open_slow"))
+    task.task_of = lambda plan: plain(replace(plan, service=service))
 
 
-def process_all(spark: Any, folder: Path, kind: Any, commit: str) -> None:
+def process_all(spark: Any, folder: Path) -> None:
     """Run the query over all files that are not processed yet.
 
     Asynchronous commits are started as users start them, which reconciles first; the others are not, so
-    that hosts alone find what is in the log.
+    that hosts alone find what is in the log, unless a disk was lost.
     """
+    said = json.loads((folder / DESCRIPTION).read_text())
+    kind, commit = said["kind"], said["commit"]
     spark.conf.set("spark.headrace.commit", commit)
     rows = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).parquet(str(folder / "in"))
     writer = build(kind, rows).writeStream.format("parquet").outputMode("append")
     writer = writer.option("path", str(folder / "out")).option("checkpointLocation", str(folder / "ck"))
     writer = writer.trigger(availableNow=True)
-    query = hr.start(writer) if commit == "async" else writer.start()
+    query = hr.start(writer) if commit == "async" or said["repairs"] else writer.start()
     query.awaitTermination()
 
 
@@ -107,7 +113,7 @@ def _current(lane: Path) -> Path | None:
 
 def run(lane: Path) -> int:
     spark = session(lane)
-    slow_down()
+    choose_hosts(lane)
     for folder in rounds(lane):
         if not finish_round(spark, folder):
             return 2
@@ -120,10 +126,9 @@ def finish_round(spark: Any, folder: Path) -> bool:
     """Process the round's input, starting a failed query again; whether it came to the end."""
     from pyspark.errors import StreamingQueryException
 
-    said = json.loads((folder / "round.json").read_text())
     for _ in range(STARTS_MAX):
         try:
-            process_all(spark, folder, said["kind"], said["commit"])
+            process_all(spark, folder)
             return True
         except StreamingQueryException:
             traceback.print_exc()

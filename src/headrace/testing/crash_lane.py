@@ -29,9 +29,17 @@ from headrace.testing.crash_processes import (
 )
 
 ROUND_WITHIN_S, GONE_WITHIN_S = 600.0, 60.0
-DONE, OVER, CURRENT = "done", "over", "round"
+DONE, OVER, CURRENT, DESCRIPTION = "done", "over", "round", "round.json"
+STOPS = "HEADRACE_CRASH_STOPS"  # in the environment: hosts take orders to stop, and do not pause
 _STARTS_MAX = 10
 _LOOK_EVERY_S = 0.1
+
+
+def describe(folder: Path, kind: str, commit: str, *, repairs: bool = False) -> None:
+    """Tell the driver what to run in a round; `repairs`: with `hr.start`, whatever the mode."""
+    hidden = folder / ".round.next"
+    hidden.write_text(json.dumps({"kind": kind, "commit": commit, "repairs": repairs}))
+    hidden.rename(folder / DESCRIPTION)
 
 
 class RoundFailed(Exception):

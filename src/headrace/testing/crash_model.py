@@ -15,7 +15,17 @@ from typing import Any
 
 from headrace.testing.crash_groups import Group, Groups, Key, Place, fixed, sessions
 from headrace.testing.crash_input import Row
-from headrace.testing.crash_queries import DELAY_US, GAP_US, NARROW_US, SLIDE_US, WIDE_US, Kind
+from headrace.testing.crash_queries import (
+    CROSSING_US,
+    DELAY_US,
+    GAP_US,
+    LATENESS_US,
+    NARROW_US,
+    OFFSET_US,
+    SLIDE_US,
+    WIDE_US,
+    Kind,
+)
 
 Values = tuple[Any, ...]
 Output = Counter[Values]
@@ -80,11 +90,14 @@ class Model:
     holds: Answer
     ends: bool = False  # both bounds are part of the output
     sides: bool = False  # two streams with a watermark each
+    delay_us: int = DELAY_US
+    lateness_us: int = 0
 
 
 _NARROW = fixed(NARROW_US, NARROW_US)
 _WINDOWED = Model(_NARROW, totals, totals)
 _RANKED = Model(_NARROW, ranks, ranks)
+_SHIFTED = fixed(NARROW_US, SLIDE_US, OFFSET_US)
 _MODELS: dict[Kind, Model] = {
     "window": _WINDOWED,
     "sliding": Model(fixed(NARROW_US, SLIDE_US), totals, totals),
@@ -96,6 +109,9 @@ _MODELS: dict[Kind, Model] = {
     "session_median": Model(sessions(GAP_US), ranks, ranks, ends=True),
     "rocksdb": _WINDOWED,
     "memory": _WINDOWED,
+    "late": Model(_SHIFTED, totals, totals, delay_us=0, lateness_us=LATENESS_US),
+    "session_join": Model(sessions(GAP_US), pairs, pairs, ends=True, sides=True),
+    "moving": Model(fixed(NARROW_US, CROSSING_US), summaries, unseen),
 }
 
 
@@ -119,12 +135,13 @@ def _running(batches: Iterable[list[Row]]) -> Expected:
 
 
 def _windowed(model: Model, batches: Iterable[list[Row]]) -> Expected:
-    narrow, clock = Groups(model.place), Watermark(2 if model.sides else 1)
+    narrow = Groups(model.place, model.lateness_us)
+    clock = Watermark(2 if model.sides else 1, model.delay_us)
     found = Expected(late_rows={"narrow": 0})
     for rows in batches:
         found.late_rows["narrow"] += _taken(narrow, rows, clock)
         found.emitted.append(_said(narrow.close(clock.at_us), model.answer, model.ends))
-    found.state["narrow"] = _said(narrow.held, model.holds, model.ends)
+    found.state["narrow"] = _said(narrow.unseen, model.holds, model.ends)
     return found
 
 
@@ -144,8 +161,9 @@ def _chained(batches: Iterable[list[Row]]) -> Expected:
 class Watermark:
     """How far event time has come: the least of the streams' largest times, less the delay."""
 
-    def __init__(self, streams: int) -> None:
+    def __init__(self, streams: int, delay_us: int = DELAY_US) -> None:
         self._frontiers_ms: list[int | None] = [None] * streams
+        self._delay_us = delay_us
 
     def see(self, rows: Iterable[Row]) -> None:
         for row in rows:
@@ -156,7 +174,7 @@ class Watermark:
     @property
     def at_us(self) -> int | None:
         known = [at for at in self._frontiers_ms if at is not None]
-        return min(known) * 1000 - DELAY_US if len(known) == len(self._frontiers_ms) else None
+        return min(known) * 1000 - self._delay_us if len(known) == len(self._frontiers_ms) else None
 
 
 def _taken(groups: Groups, rows: list[Row], clock: Watermark) -> int:

@@ -11,6 +11,7 @@ from typing import Any, Literal, get_args
 import pyarrow as pa
 
 import headrace as hr
+from headrace.testing.crash_input import FILE_US, START_US
 
 Kind = Literal[
     "window",  # RMW
@@ -25,12 +26,20 @@ Kind = Literal[
     "session_median",  # AUR
     "rocksdb",
     "memory",
+    "late",  # windows that take late rows and come again
+    "session_join",
+    "moving",  # begins in memory, and moves
 ]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 SECOND_US = 1_000_000
 DELAY_US, NARROW_US, WIDE_US = 10 * SECOND_US, 30 * SECOND_US, 60 * SECOND_US
 SLIDE_US, GAP_US = 10 * SECOND_US, 4 * SECOND_US
+OFFSET_US, LATENESS_US = 7 * SECOND_US, 20 * SECOND_US
+CROSSING_US = 12 * SECOND_US  # a slide that is no part of the width: slices are finer than it
+
+# Rows of later files are heavy: state outgrows its share of memory once its windows have begun to close.
+_HEAVY_FROM_US, _HEAVY_BYTES = START_US + 3 * FILE_US, 20_000
 
 _APPLIED = "user string, item long, start long, n long, spread double, notes string"
 _APPLIED_FIELDS = [
@@ -52,18 +61,21 @@ def build(kind: Kind, rows: Any) -> Any:
         "sliding": lambda rows: _shown(_totals(_stream(rows), hr.sliding("30 seconds", "10 seconds"))),
         "session": lambda rows: _shown(_totals(_stream(rows), hr.session("4 seconds")), ends=True),
         "median": lambda rows: _shown(_ranks(_stream(rows), hr.tumbling("30 seconds"))),
-        "apply": _apply,
-        "join": _join,
+        "apply": lambda rows: _apply(rows, hr.tumbling("30 seconds")),
+        "join": lambda rows: _join(rows, hr.tumbling("30 seconds")),
         "range": lambda rows: _shown(_ranks(_stream(rows).store("range"), hr.tumbling("30 seconds"))),
         "session_median": lambda rows: _shown(_ranks(_stream(rows), hr.session("4 seconds")), ends=True),
         "rocksdb": lambda rows: _shown(_totals(_stream(rows).store("rocksdb"), hr.tumbling("30 seconds"))),
         "memory": lambda rows: _shown(_totals(_stream(rows).store("memory"), hr.tumbling("30 seconds"))),
+        "late": _late,
+        "session_join": lambda rows: _join(rows, hr.session("4 seconds"), ends=True),
+        "moving": lambda rows: _apply(_heavy(rows), hr.sliding("30 seconds", "12 seconds")),
     }
     return makers[kind](rows)
 
 
-def _stream(rows: Any) -> Any:
-    return hr.stream(rows).withWatermark("ts", "10 seconds").name("narrow")
+def _stream(rows: Any, delay: str = "10 seconds") -> Any:
+    return hr.stream(rows).withWatermark("ts", delay).name("narrow")
 
 
 def _totals(rows: Any, window: Any) -> Any:
@@ -80,11 +92,25 @@ def _ranks(rows: Any, window: Any) -> Any:
 
 def _shown(results: Any, *, ends: bool = False) -> Any:
     """Results with the bounds of their windows as numbers; those of a session need both."""
-    bounds = ["start", "end"] if ends else ["start"]
     rest = [name for name in results.columns if name not in ("user", "item", "window")]
-    return results.selectExpr(
-        "user", "item", *(f"unix_micros(window.{bound}) AS {bound}" for bound in bounds), *rest
-    )
+    return results.selectExpr("user", "item", *_bounds(ends), *rest)
+
+
+def _bounds(ends: bool) -> list[str]:
+    return [
+        f"unix_micros(window.{bound}) AS {bound}" for bound in (("start", "end") if ends else ("start",))
+    ]
+
+
+def _late(rows: Any) -> Any:
+    """No delay, and windows that end before a file does: rows come after their windows were given out."""
+    window = hr.sliding("30 seconds", "10 seconds", offset="7 seconds", lateness="20 seconds")
+    return _shown(_totals(_stream(rows, "0 seconds"), window))
+
+
+def _heavy(rows: Any) -> Any:
+    heavy = f"CASE WHEN unix_micros(ts) < {_HEAVY_FROM_US} THEN 0 ELSE {_HEAVY_BYTES} END"
+    return rows.selectExpr("*", f"repeat('x', {heavy}) AS ballast")
 
 
 def _running(rows: Any) -> Any:
@@ -102,23 +128,21 @@ def _chained(rows: Any) -> Any:
     return wide.selectExpr("user", "unix_micros(window.start) AS start", "n", "total", "top", "least")
 
 
-def _join(rows: Any) -> Any:
+def _join(rows: Any, window: Any, *, ends: bool = False) -> Any:
     """Positive bids of a window meet the others; each side has a watermark of its own."""
     highs = rows.where("bid >= 0").selectExpr("user", "item", "ts", "bid AS high", "note")
     lows = rows.where("bid < 0").selectExpr("user", "item", "ts AS seen", "bid AS low", "amount")
     joined = _stream(highs).join(
         hr.stream(lows).withWatermark("seen", "10 seconds"),
         on=["user", "item"],
-        window=hr.tumbling("30 seconds"),
+        window=window,
         how="full",
     )
-    return joined.selectExpr(
-        "user", "item", "unix_micros(window.start) AS start", "high", "note", "low", "amount"
-    )
+    return joined.selectExpr("user", "item", *_bounds(ends), "high", "note", "low", "amount")
 
 
-def _apply(rows: Any) -> Any:
-    groups = _stream(rows).groupBy("user", "item", hr.tumbling("30 seconds"))
+def _apply(rows: Any, window: Any) -> Any:
+    groups = _stream(rows).groupBy("user", "item", window)
     return groups.applyInArrow(summary, _APPLIED)
 
 

@@ -20,7 +20,7 @@ from headrace.coordinator.recover import Recovery
 from headrace.errors import HeadraceError
 from headrace.spark.checkpoint_files import LocalFiles
 from headrace.spec import TIME, WINDOW_END, WINDOW_START, OperatorSpec
-from headrace.testing.crash_input import FILES, batches
+from headrace.testing.crash_input import batches
 from headrace.testing.crash_model import Expected, Output, Values, expected
 from headrace.testing.crash_plan import Plan
 from headrace.testing.state_reader import StateAt, read_state
@@ -32,10 +32,10 @@ _KNOWN_IN_LANE = ("local", "spark", "tmp", "work", "warehouse", "driver.log", "r
 
 def problems(folder: Path, plan: Plan) -> list[str]:
     """Everything that differs from the uninterrupted run; empty when nothing does."""
-    model = expected(plan.kind, batches(plan.seed))
+    model = expected(plan.kind, batches(plan.seed)[: plan.files])
     found = _output_problems(folder, model)
     found += _recovery_problems(folder) or _state_problems(folder, model)
-    return found + _stray_problems(folder) + _log_problems(folder)
+    return found + _stray_problems(folder) + _log_problems(folder, plan.files)
 
 
 def _recovery_problems(folder: Path) -> list[str]:
@@ -64,8 +64,8 @@ def _query(folder: Path) -> str:
 
 def _output_problems(folder: Path, model: Expected) -> list[str]:
     numbered = {int(path.name) for path in (folder / "out" / "_spark_metadata").glob("[0-9]*")}
-    if numbered != set(range(FILES)):
-        return [f"the sink has the batches {sorted(numbered)}, not 0 to {FILES - 1}"]
+    if numbered != set(range(len(model.emitted))):
+        return [f"the sink has the batches {sorted(numbered)}, not 0 to {len(model.emitted) - 1}"]
     found = []
     for batch, wanted in enumerate(model.emitted):
         found += _difference(f"output of batch {batch}", emitted(folder, batch), wanted)
@@ -73,10 +73,10 @@ def _output_problems(folder: Path, model: Expected) -> list[str]:
 
 
 def _state_problems(folder: Path, model: Expected) -> list[str]:
-    query, found = _query(folder), []
+    query, last, found = _query(folder), len(model.emitted) - 1, []
     for operator, wanted in model.state.items():
         try:
-            state = read_state(folder / "ck" / "headrace-state", query, operator, FILES - 1)
+            state = read_state(folder / "ck" / "headrace-state", query, operator, last)
         except HeadraceError as error:
             found.append(f"state of {operator} cannot be read: {error}")
             continue
@@ -144,17 +144,17 @@ def _stray_problems(folder: Path) -> list[str]:
     return [f"stray file {path}" for path in folder.iterdir() if path.name not in _KNOWN]
 
 
-def _log_problems(folder: Path) -> list[str]:
+def _log_problems(folder: Path, batches_: int) -> list[str]:
     """What is left in the machine's log; a host that died last may leave the last batch there."""
     files = (folder.parent / "local" / "log").glob(f"*/{_query(folder)}/*/p*/**/*")
-    known = (".", f"v{FILES - 1:012d}-")  # unfinished files are swept by the next host
+    known = (".", f"v{batches_ - 1:012d}-")  # unfinished files are swept by the next host
     return [f"left in the log: {f}" for f in files if f.is_file() and not f.name.startswith(known)]
 
 
 def lane_strays(folder: Path) -> list[str]:
     """What a lane left where nothing belongs: in its folder, its working directory, sockets in temp."""
     strays = [path for path in folder.iterdir() if path.name not in _KNOWN_IN_LANE]
-    strays = [path for path in strays if not path.name.startswith("seed-")]
+    strays = [path for path in strays if not path.name.startswith(("seed-", "case-"))]
     strays += list((folder / "work").iterdir())
     strays += list((folder / "tmp").glob("hr-*"))
     return [f"stray file {path}" for path in strays]

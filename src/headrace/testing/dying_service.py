@@ -1,8 +1,9 @@
-"""A host that dies, or stands still, at a named moment of a commit (`checkpoint.pipeline.Moment`).
+"""A host that dies, or stands still, at a named moment of a commit (`checkpoint.steps.Moment`).
 
 A host whose service is `headrace.testing.dying_service:open_dying?moment=uploaded&nth=3` kills itself the
 third time it comes to that moment. With `pause_s` it pauses there instead, every time from the `nth` on.
 With `once`, a file that the dying host leaves, the host that comes after it lives.
+A host whose service is `…:open_obeying?folder=…` stops where it is ordered to (`testing.stops`).
 Threads: any; the count is guarded.
 """
 
@@ -19,6 +20,7 @@ from headrace.blob.locations import Locations
 from headrace.checkpoint.pipeline import Crew
 from headrace.checkpoint.steps import Moment, Probe
 from headrace.host.service import PartitionService
+from headrace.testing.stops import obeying
 
 Act = Callable[[], None]
 
@@ -68,3 +70,8 @@ def open_dying(
     else:
         probe = dying_at(when, number, Path(once) if once else None)
     return PartitionService(memory_bytes, Locations(local), Crew(probe=probe))
+
+
+def open_obeying(memory_bytes: int, local: Path, *, folder: str) -> PartitionService:
+    """The state behind a host that takes orders to stop from files in `folder`."""
+    return PartitionService(memory_bytes, Locations(local), Crew(probe=obeying(Path(folder))))
