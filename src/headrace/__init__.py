@@ -48,7 +48,7 @@ if TYPE_CHECKING:
         top,
     )
     from headrace.spark.marks import append, point_update, range_read
-    from headrace.spark.progress import progress
+    from headrace.spark.progress import progress, storage_waits
     from headrace.spark.start import start
     from headrace.spark.windows import Session, Sliding, Tumbling, session, sliding, tumbling
 
@@ -85,6 +85,7 @@ __all__ = [
     "stddev",
     "stddev_pop",
     "stddev_samp",
+    "storage_waits",
     "stream",
     "sum",
     "top",
@@ -105,6 +106,7 @@ _HOMES = {
     "sliding": "windows",
     "tumbling": "windows",
     "progress": "progress",
+    "storage_waits": "progress",
     "start": "start",
     "explain": "explain",
     "approx_percentile": "holistic",

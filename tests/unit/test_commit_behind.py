@@ -198,6 +198,60 @@ def test_a_replayed_batch_takes_the_place_of_the_one_that_was_logged(host: Host)
     assert host.results(2, attempt=10)[1]["a"] == (3, 3)
 
 
+def test_an_epoch_that_is_logged_while_the_next_batch_waits_is_waited_for_too(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between looking at the pipeline and taking the partition, the batch before may get its log entry."""
+    first = host.service.begin(host.ticket(0, attempt=1))
+    first.apply(batch_of([("a", 1)]))
+    list(first.finish([]))
+    (partition,) = host.service._partitions.values()
+    plain, waits = partition.pipeline.await_sealed, []
+
+    def overtaken(version: int | None) -> None:
+        plain(version)
+        waits.append(version)
+        if len(waits) == 1:
+            first.commit()
+
+    monkeypatch.setattr(partition.pipeline, "await_sealed", overtaken)
+    assert host.results(1)[1]["a"] == (2, 2)
+    assert waits == [0, 0]
+
+
+@pytest.mark.parametrize(
+    ("mode", "moment"),
+    [
+        ("async", Moment.LOGGED),
+        ("upload", Moment.LOGGED),
+        ("upload", Moment.SEALING),
+        ("sync", Moment.PUBLISHED),
+    ],
+)
+def test_a_commit_that_fails_after_the_point_of_no_return_counts_once(
+    host: Host, tmp_path: Path, mode: CommitMode, moment: Moment
+) -> None:
+    """Its entry or manifest is there, its task has failed: the next attempt begins from the base again."""
+    host.run(0, mode=mode)
+    host.jobs.drain()
+    host.at = failing_at(moment)
+    with pytest.raises(TryAgain, match="injected"):
+        host.run(1, mode=mode)
+    host.at = lambda moment: None
+    assert host.results(1, attempt=7, mode=mode)[1]["a"] == (2, 2)
+    assert host.results(2, attempt=8, mode=mode)[1]["a"] == (3, 3)
+    host.jobs.drain()
+    assert Host(tmp_path, local="another").results(3, attempt=9)[1]["a"] == (4, 4)
+
+
+def failing_at(wanted: Moment) -> Callable[[Moment], None]:
+    def fail(moment: Moment) -> None:
+        if moment is wanted:
+            raise TryAgain("an injected fault")
+
+    return fail
+
+
 def test_closing_a_host_publishes_what_is_under_way(host: Host) -> None:
     host.run(0)
     host.service.close()

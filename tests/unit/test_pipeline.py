@@ -156,7 +156,6 @@ def test_limits_are_plain_decisions() -> None:
     limits: Any = Limits(redos=2, stalled_ms=10)
     assert limits.after_error(TryAgain("x"), 1) is Verdict.REDO
     assert limits.after_error(TryAgain("x"), 2) is Verdict.FAIL
-    assert limits.after_silence(9, 0, excused=False) is Verdict.WAIT
-    assert limits.after_silence(10, 0, excused=False) is Verdict.REDO
-    assert limits.after_silence(10, 2, excused=False) is Verdict.FAIL
-    assert limits.after_silence(10, 2, excused=True) is Verdict.WAIT
+    assert limits.after_silence(9, 0) is Verdict.WAIT
+    assert limits.after_silence(10, 0) is Verdict.REDO
+    assert limits.after_silence(10, 2) is Verdict.FAIL

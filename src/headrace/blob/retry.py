@@ -5,6 +5,7 @@ Never guesses: after a reply that was lost the name is read, and what it holds d
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -72,7 +73,9 @@ def place_file(blobs: Blobs, name: str, path: Path, *, clock: Clock, retry: Retr
         except TryAgain as error:
             last = error
         if unsettled and _size_or_none(blobs, name) == size:
-            return path.unlink(missing_ok=True)
+            with suppress(OSError):  # the blob is there: a source that stays is only litter
+                path.unlink(missing_ok=True)
+            return None
         if failures < retry.tries:
             clock.sleep_ms(retry.delay_ms(failures))
     raise unsettled or last

@@ -230,8 +230,11 @@ class CommitPipeline:
         epoch = self._epoch
         if epoch is None or epoch.published.done():
             return
+        if self._is_storage_away():
+            epoch.heard_ms = self._crew.clock.monotonic_ms()  # it has its full time once storage is back
+            return
         silent_ms = self._crew.clock.monotonic_ms() - epoch.heard_ms
-        verdict = self._crew.limits.after_silence(silent_ms, epoch.redos, excused=self._is_storage_away())
+        verdict = self._crew.limits.after_silence(silent_ms, epoch.redos)
         if verdict is Verdict.WAIT:
             return
         said = f"step {epoch.step.name.lower()} made no progress for {silent_ms / 1000:.0f} s"

@@ -63,8 +63,8 @@ class Limits:
         final = isinstance(error, Fenced | RestoreState)
         return Verdict.FAIL if final or redos >= self.redos else Verdict.REDO
 
-    def after_silence(self, silent_ms: float, redos: int, *, excused: bool) -> Verdict:
-        """A step that waits for storage which is known to be away is excused."""
-        if excused or silent_ms < self.stalled_ms:
+    def after_silence(self, silent_ms: float, redos: int) -> Verdict:
+        """A step that says nothing for long is done again."""
+        if silent_ms < self.stalled_ms:
             return Verdict.WAIT
         return Verdict.FAIL if redos >= self.redos else Verdict.REDO

@@ -13,9 +13,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from headrace.coordinator.ended import QUERIES_KEPT, forgotten
 from headrace.coordinator.operators import BeginRequest, QueryView, TrackedOperator
-from headrace.coordinator.placement import LOST_S, owner_of
+from headrace.coordinator.placement import LOST_S, is_lost, owner_of
 from headrace.coordinator.progress import BatchProgress
+from headrace.coordinator.waits import StorageWaits
 from headrace.errors import Fenced, HeadraceError
 from headrace.host.contract import Summary
 
@@ -44,6 +46,7 @@ class Coordinator:
         self._owners: dict[tuple[str, str, int], str] = {}
         self._heard_s: dict[str, float] = {}
         self._hosts: dict[str, HeardHost] = {}
+        self._waits = StorageWaits()
         self._ending = False
 
     def act(self, action: str, said: dict[str, Any]) -> dict[str, Any]:
@@ -73,6 +76,7 @@ class Coordinator:
         with self._changed:
             self._hosts[machine] = host
             self._heard_s[machine] = self._now_s()
+            self._waits.heard(machine, host.status.get("storage_waits_ms", {}), self._now_s())
             self._changed.notify_all()
             return {"ending": self._ending or not self._view.alive()}
 
@@ -89,6 +93,13 @@ class Coordinator:
             now_s = self._now_s()
             return {m: host for m, host in self._hosts.items() if now_s - self._heard_s[m] <= LOST_S}
 
+    def storage_waits_s(self) -> dict[str, float]:
+        """For how long hosts that are alive have been waiting for storage, by location."""
+        with self._changed:
+            for machine in [m for m in self._hosts if is_lost(m, self._heard_s, self._now_s())]:
+                self._waits.forget(machine)
+            return self._waits.longest_s()
+
     def progress(self, query: str, operator: str) -> list[BatchProgress]:
         """The last batches of an operator in the query's current run, oldest first."""
         with self._changed:
@@ -102,7 +113,23 @@ class Coordinator:
 
     def _operator(self, query: str, name: str) -> TrackedOperator:
         with self._changed:
-            return self._operators.setdefault((query, name), TrackedOperator(self._view))
+            found = self._operators.get((query, name))
+            if found is not None:
+                return found
+            found = self._operators[query, name] = TrackedOperator(self._view)
+        self._forget_ended()
+        return found
+
+    def _forget_ended(self) -> None:
+        """An application may start queries for ever; what is kept of those that ended is bounded."""
+        with self._changed:
+            queries = list(dict.fromkeys(query for query, _ in self._operators))
+        if len(queries) <= QUERIES_KEPT:
+            return
+        gone = forgotten(queries, lambda query: self._view.active_run(query) is not None)
+        with self._changed:
+            self._operators = {key: held for key, held in self._operators.items() if key[0] not in gone}
+            self._owners = {key: owner for key, owner in self._owners.items() if key[0] not in gone}
 
     def _known(self, query: str, name: str) -> TrackedOperator:
         with self._changed:
@@ -142,3 +169,4 @@ class Coordinator:
                 return
         self._heard_s.pop(machine, None)
         self._hosts.pop(machine, None)
+        self._waits.forget(machine)

@@ -125,8 +125,11 @@ class Partition:
         return epoch is not None and epoch.work.version == version and not epoch.sealed.done()
 
     def logged(self, transaction: PartitionTransaction, work: EpochCommit) -> Epoch:
-        """The transaction has its first acknowledgement. Caller holds the mutex."""
-        self._current, self._used_s = None, time.monotonic()
+        """The transaction has its first acknowledgement. Caller holds the mutex.
+
+        Until its seal settles it, the store is at no version: a seal that fails leaves it so.
+        """
+        self._current, self._used_s, self.manifest = None, time.monotonic(), None
         return self.pipeline.start(work)
 
     def sealed(self, manifest: Manifest, ticket: Ticket) -> None:

@@ -162,6 +162,10 @@ class RunningCoordinator:
         """The live hosts by machine, each with its newest status."""
         return self._coordinator.hosts()
 
+    def storage_waits_s(self) -> dict[str, float]:
+        """For how long hosts have been waiting for storage, by location."""
+        return self._coordinator.storage_waits_s()
+
     def close(self) -> None:
         """Send the hosts away and stop serving; harmless when repeated."""
         if not self._closed.acquire(blocking=False):

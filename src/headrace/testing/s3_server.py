@@ -4,7 +4,8 @@
         ObjectBlobs.open(server.location("state"), …)
 
 `faults` is asked before every request and says what becomes of it; a request that is *lost* ends with a
-closed connection, before or after it was applied. Writes are applied one after another, because moto's
+closed connection, before or after it was applied. Between `leave` and `come_back` nobody answers at the
+endpoint. Writes are applied one after another, because moto's
 put-if-absent is not atomic by itself, as that of S3 is.
 Threads: one per request; `requests` and `faults` may be used from any. Nothing is written to disk.
 """
@@ -47,24 +48,44 @@ class S3Server:
         self.faults: Faults = no_faults
         self.requests: list[tuple[str, str]] = []  # method and path, in order of arrival
         self._writing = threading.Lock()
+        self._is_away = False
         self._server: Any = None
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
         from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
-        from werkzeug.serving import make_server
 
         logging.getLogger("werkzeug").setLevel(logging.ERROR)
         self._app = DomainDispatcherApplication(create_backend_app)
-        self._server = make_server("127.0.0.1", 0, self._serve, threaded=True)
+        self._listen(0)
+        self.make_bucket(BUCKET)
+
+    def _listen(self, port: int) -> None:
+        from werkzeug.serving import make_server
+
+        self._server = make_server("127.0.0.1", port, self._serve, threaded=True)
         self._thread = threading.Thread(target=self._server.serve_forever, name="s3-server", daemon=True)
         self._thread.start()
-        self.make_bucket(BUCKET)
+
+    def leave(self) -> None:
+        """From now on connections are refused, and those that are open end unanswered; nothing is lost."""
+        assert self._thread is not None, "it runs"
+        self._is_away = True
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+    def come_back(self) -> None:
+        """Answer again, at the same port."""
+        self._listen(self._server.server_port)
+        self._is_away = False
 
     def stop(self) -> None:
         """Close the socket and forget all objects."""
         if self._thread is None:
             return
+        if self._is_away:
+            self.come_back()
         with urlopen(Request(f"{self.endpoint}/moto-api/reset", method="POST")):
             pass
         self._server.shutdown()
@@ -119,6 +140,8 @@ class S3Server:
                     os.environ[name] = value
 
     def _serve(self, environ: Environ, start_response: Callable[..., Any]) -> Iterable[bytes]:
+        if self._is_away:
+            return _hang_up(environ)
         method, path = environ["REQUEST_METHOD"], environ["PATH_INFO"]
         if path.startswith("/moto-api"):
             return self._answer(environ, start_response)
