@@ -36,7 +36,8 @@ test-spark:
 	$(BIN)/pytest $(MORE) tests/spark tests/equivalence tests/crash
 
 crash: $(STAMP)
-	$(BIN)/headrace crash --rounds 216
+	$(BIN)/headrace crash --rounds 270
+	$(BIN)/headrace crash --matrix
 
 SEEDS ?= 1000
 simulate: $(STAMP)

@@ -26,7 +26,7 @@ GONE_WITHIN_S = 60.0
 # What `make test` leaves to `make test-all`, by file and part of the name: more of what others sample.
 LONG = {
     "tests/contract/test_store_": ("-2]",),
-    "tests/crash/test_crash_sample.py": ("chained",),
+    "tests/crash/test_crash_sample.py": ("chained", "median", "more"),
     "tests/spark/test_commit_modes.py": ("[upload]",),
     "tests/spark/test_failures_changes.py": ("one_key_more", "one_aggregate_less", "other_aggregate"),
     "tests/spark/test_failures_damage.py": ("lose_newest_version", "flip_segment_end", "flip_manifest"),
