@@ -126,6 +126,17 @@ def test_batches_follow_each_other(coordinator: Coordinator, view: View) -> None
     assert '"begun": [\n  0,\n  3\n ]' in view.files.texts["headrace-operators/counts.json"]
 
 
+def test_the_newest_attempt_at_the_base_is_told(coordinator: Coordinator, view: View) -> None:
+    for attempt in (1, 7, 4):
+        assert coordinator.begin(replace(BEGIN, attempt=attempt))["base_attempts"] == [None]
+    commit(coordinator, 0, 0, 1)
+    assert coordinator.begin(replace(BEGIN, batch=1, attempt=9))["base_attempts"] == [7]
+    commit(coordinator, 1, 0, 1)
+    view.run = "again"
+    begun = coordinator.begin(replace(BEGIN, run="again", batch=2))
+    assert begun["base_attempts"] == [None], "another run began it"
+
+
 def test_the_record_is_written_before_anyone_is_answered(coordinator: Coordinator, view: View) -> None:
     entered, release = threading.Event(), threading.Event()
     answers: list[int] = []

@@ -70,7 +70,13 @@ class Coordinator:
         """Which partitions the task runs, from which version, at which hosts."""
         begun = self._operator(request.query, request.spec.name).begin(request)
         owners = [self._place(request, partition) for partition in begun.partitions]
-        return {"base": begun.base, "location": begun.location, "partitions": owners}
+        attempts = [begun.base_attempts.get(partition) for partition in begun.partitions]
+        return {
+            "base": begun.base,
+            "base_attempts": attempts,
+            "location": begun.location,
+            "partitions": owners,
+        }
 
     def heartbeat(self, machine: str, host: HeardHost) -> dict[str, Any]:
         with self._changed:

@@ -71,6 +71,7 @@ class Begun:
     base: int | None
     location: str
     partitions: list[int]
+    base_attempts: dict[int, int]  # the newest that began the base in this run, by partition
 
 
 class TrackedOperator:
@@ -85,6 +86,7 @@ class TrackedOperator:
         self._record: OperatorRecord | None = None
         self._files: SmallFiles | None = None
         self._claims: dict[int, StageClaims] = {}
+        self._attempts: dict[int, dict[int, int]] = {}  # newest one by batch and partition
         self._summaries: OrderedDict[int, dict[int, Summary]] = OrderedDict()
         self._seen: tuple[int, list[int | None]] | None = None
 
@@ -100,9 +102,13 @@ class TrackedOperator:
             if request.batch != self._batch:
                 self._start_batch(request)
             assert self._record is not None
-            return Begun(
-                base_of(self._record.begun, request.batch), self._record.location, self._claim(request)
-            )
+            base, partitions = base_of(self._record.begun, request.batch), self._claim(request)
+            mine = self._attempts.setdefault(request.batch, {})
+            mine.update({number: max(request.attempt, mine.get(number, -1)) for number in partitions})
+            return Begun(base, self._record.location, partitions, self._attempts_of(base))
+
+    def _attempts_of(self, base: int | None) -> dict[int, int]:
+        return {} if base is None else self._attempts.get(base, {})
 
     def _claim(self, request: BeginRequest) -> list[int]:
         if request.avoid is not None:  # asked before, and now only for another owner
@@ -125,6 +131,7 @@ class TrackedOperator:
         self._run, self._uid, self._batch = request.run, request.uid, -1
         self._files = files
         self._summaries.clear()
+        self._attempts = {}
         self._seen = None
 
     def _start_batch(self, request: BeginRequest) -> None:
@@ -138,6 +145,8 @@ class TrackedOperator:
             self._files.write(record_name(request.spec.name), record.to_json())
         self._record, self._batch = record, request.batch
         self._claims = {}
+        base = base_of(record.begun, request.batch)
+        self._attempts = {batch: who for batch, who in self._attempts.items() if batch == base}
 
     def _refuse_after_half_a_batch(self, spec: OperatorSpec) -> None:
         done = len(self._summaries.get(self._batch, {}))

@@ -7,13 +7,16 @@ store settles when the rows are sealed, in another thread, before the next batch
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headrace.checkpoint.log import Draft
 from headrace.checkpoint.pipeline import Epoch
 from headrace.checkpoint.steps import Moment
+from headrace.errors import TryAgain
 from headrace.format.manifest import Manifest
+from headrace.format.names import Attempt
 from headrace.host.commit import EpochCommit
 from headrace.host.contract import Hidden, Ticket
 from headrace.host.home import entry_of
@@ -59,6 +62,24 @@ class Closing:
     drafted: Drafted
     known: list[Segment]  # of the version, but for those that are still to be sealed
     bound_us: int | None  # windows that end up to here are closed
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Shared storage was asked who wrote a base, while the batch that starts from it went on."""
+
+    answer: Future[Attempt | None]
+    expected: Attempt
+
+    def check(self, wait: Callable[[Future[Any]], Any]) -> None:
+        """Wait for the answer, and raise when somebody newer has written the base again."""
+        truth: Attempt | None = wait(self.answer)
+        if truth is not None and truth > self.expected:
+            raise TryAgain(
+                f"version {truth.version} was written again by run {truth.run}, attempt {truth.attempt}, "
+                "while this host had it in memory",
+                hint="nothing to do: the next attempt reads that one",
+            )
 
 
 def log_epoch(closing: Closing, manifest: Manifest, base: Manifest | None) -> EpochCommit:

@@ -35,6 +35,7 @@ class Ticket:
     location: str  # absolute directory that holds the state of all queries
     retain: int  # how many versions to keep
     commit: CommitMode = "sync"  # what the commit waits for
+    base_attempt: int | None = None  # the newest of this run that began the base, where that is known
 
     def to_json(self) -> str:
         return json.dumps({**asdict(self), "operator": self.operator.to_json()})

@@ -22,9 +22,10 @@ from headrace.checkpoint.operator_record import ensure_operator
 from headrace.checkpoint.pipeline import CommitPipeline, Crew, Epoch
 from headrace.checkpoint.restore import newest_manifest, restore
 from headrace.checkpoint.steps import Moment
-from headrace.errors import Fenced
+from headrace.errors import Fenced, TryAgain
 from headrace.format.manifest import Manifest
 from headrace.format.names import Attempt, manifests_of, parse_manifest
+from headrace.host.behind import Asked
 from headrace.host.commit import EpochCommit
 from headrace.host.contract import Ticket
 from headrace.host.home import PartitionHome
@@ -64,6 +65,7 @@ class Partition:
         self.mutex = threading.Lock()
         self.manifest: Manifest | None = None
         self.commits_since_collection = 0
+        self.asked: Asked | None = None  # about a base, by a batch that did not wait for the answer
         self._compacted: Compacted | None = None
         self._upkeep = upkeep
         self._budget = budget
@@ -81,6 +83,7 @@ class Partition:
     def begin(self, ticket: Ticket, run: int) -> PartitionTransaction:
         """A transaction for the ticket's attempt; the one before it, if any, becomes stale."""
         claim = Claim(run, ticket.attempt)
+        self._hear()
         while True:
             self.pipeline.await_sealed(ticket.base)
             with self.mutex:
@@ -92,6 +95,18 @@ class Partition:
                     )
                 if not self._is_unsealed(ticket.base):
                     return self._begin(ticket, run, claim)
+
+    def _hear(self) -> None:
+        """Look at what storage said while the last batch ran; by now it has."""
+        asked, self.asked = self.asked, None
+        if asked is None:
+            return
+        try:
+            asked.check(self.crew.wait)
+        except TryAgain:
+            with self.mutex:
+                self._forget()
+            raise
 
     def _begin(self, ticket: Ticket, run: int, claim: Claim) -> PartitionTransaction:
         if self._current is not None:

@@ -20,10 +20,10 @@ import pyarrow as pa
 from headrace.checkpoint.pipeline import Epoch
 from headrace.checkpoint.steps import Moment
 from headrace.coordinator.frontier import advance, watermark_ms
-from headrace.errors import Fenced, TryAgain
+from headrace.errors import Fenced
 from headrace.format.manifest import Manifest
 from headrace.format.names import Attempt
-from headrace.host.behind import Closing, Drafted, draft, hidden_of, log_epoch
+from headrace.host.behind import Asked, Closing, Drafted, draft, hidden_of, log_epoch
 from headrace.host.contract import Summary, Ticket
 from headrace.store.contract import ReadsAhead, Store, Write
 from headrace.store.migrate import stored_as
@@ -119,13 +119,13 @@ class PartitionTransaction:
 
     def _check_base(self) -> None:
         """Another host may have written the base again, in a newer attempt: then that one counts."""
-        truth: Attempt | None = None if self._truth is None else self._partition.crew.wait(self._truth)
-        if truth is not None and self._base is not None and truth > self._base.written_by:
-            raise TryAgain(
-                f"version {truth.version} of partition {self._ticket.partition} was written again by run "
-                f"{truth.run}, attempt {truth.attempt}, while this host had it in memory",
-                hint="nothing to do: the next attempt reads that one",
-            )
+        if self._truth is None or self._base is None:
+            return
+        asked = Asked(self._truth, self._base.written_by)
+        if (self._base.run, self._base.attempt) == (self._run, self._ticket.base_attempt):
+            self._partition.asked = asked  # the coordinator knows of no newer one: the next batch looks
+        else:
+            asked.check(self._partition.crew.wait)
 
     def _fold(self) -> None:
         if not self._waiting:

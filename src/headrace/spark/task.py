@@ -185,13 +185,19 @@ class Evaluation:
         found, rows = first_rows(batches)
         partition = None if found is None else partition_of(found, self._plan.spec.partitions)
         begun = self._begin(partition)
-        for owner in begun["partitions"]:
+        for owner, base_attempt in zip(begun["partitions"], begun["base_attempts"], strict=True):
             mine = rows if owner["partition"] == partition else iter(())
-            results = self._exchange(begun, owner, (batch for batch in mine if batch.num_rows))
+            results = self._exchange(
+                begun, owner, base_attempt, (batch for batch in mine if batch.num_rows)
+            )
             yield from results if self._plan.then is None else self._plan.then(results)
 
     def _exchange(
-        self, begun: dict[str, Any], owner: dict[str, Any], rows: Iterable[pa.RecordBatch]
+        self,
+        begun: dict[str, Any],
+        owner: dict[str, Any],
+        base_attempt: int | None,
+        rows: Iterable[pa.RecordBatch],
     ) -> RowBatches:
         plan, place = self._plan, self._place
         ticket = Ticket(
@@ -205,6 +211,7 @@ class Evaluation:
             location=begun["location"],
             retain=plan.retain,
             commit=plan.commit,
+            base_attempt=base_attempt,
         )
         client = HostClient(lambda again: self._locate(owner, again), plan.secret, self._connections)
         yield from client.exchange(ticket, rows, self._frontier)

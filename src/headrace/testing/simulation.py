@@ -73,6 +73,7 @@ class Simulation:
     spark: int = -1  # the last batch in Spark's commit log
     begun: list[int] = field(default_factory=list)
     attempt: int = 0
+    attempts: dict[int, int] = field(default_factory=dict)  # the newest at each batch of this start
     starts: int = 0
     disk_lost: bool = False
     lost: int = 0
@@ -171,7 +172,7 @@ class Simulation:
     def after_crash(self) -> None:
         self.boot()
         if self.randomness.random() < 0.5:  # the driver died too
-            self.starts, self.attempt = self.starts + 1, 0
+            self.starts, self.attempt, self.attempts = self.starts + 1, 0, {}
 
     def batch(self, number: int) -> None:
         self.begun = [batch for batch in self.begun if batch < number] + [number]
@@ -189,9 +190,11 @@ class Simulation:
 
     def ticket(self, number: int) -> Ticket:
         self.attempt += 1
+        self.attempts[number] = self.attempt
         base = max((batch for batch in self.begun if batch < number), default=None)
+        known = None if base is None else self.attempts.get(base)
         start, where = f"start-{self.starts}", self.storage.root
-        return Ticket(start, QUERY, SPEC, 0, number, base, self.attempt, where, 3, self.mode)
+        return Ticket(start, QUERY, SPEC, 0, number, base, self.attempt, where, 3, self.mode, known)
 
     def _exchange(self, transaction: Any, rows: Rows) -> State:
         if rows:
