@@ -48,6 +48,7 @@ bench: $(STAMP)
 	$(BIN)/headrace bench flowkv
 	$(BIN)/headrace bench readwrite
 	$(BIN)/headrace bench stores
+	$(BIN)/headrace bench commit
 
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info

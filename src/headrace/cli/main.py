@@ -71,6 +71,17 @@ def stores(
     typer.echo(run_bench(quick=quick, only=[name for name in workloads.split(",") if name]))
 
 
+@bench.command()
+def commit(
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer batches; under four minutes.")] = False,
+    queries: Annotated[str, typer.Option(help="Some of them only, such as lr2,cm1.")] = "",
+) -> None:
+    """MiSA's four queries with each way to commit to storage that is far away, and in Spark alone."""
+    from headrace.bench.commit import run as run_bench
+
+    typer.echo(run_bench(quick=quick, only=[name for name in queries.split(",") if name]))
+
+
 @app.command()
 def crash(
     rounds: Annotated[int, typer.Option(help="How many times to kill something.")] = 200,

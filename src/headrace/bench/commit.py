@@ -1,0 +1,205 @@
+"""`headrace bench commit`: MiSA's four queries with each way to commit, and in Spark alone.
+
+Headrace's state is on storage that answers after 23 ms, Spark's on the local disk. Every side reads the
+same files in the same batches with the same number of partitions, commits in every batch, and writes to
+Spark's `noop` sink. Headrace and Spark run in an application of their own each; both run all queries over
+small batches before anything large is measured.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from pyspark.errors import StreamingQueryException
+from rich.console import Console
+
+from headrace.bench import commit_spark
+from headrace.bench.cluster import queries as cluster
+from headrace.bench.commit_input import KINDS, Load, read, write
+from headrace.bench.commit_report import Outcome, Outcomes, report
+from headrace.bench.follow import Ran, follow
+from headrace.bench.hostwatch import forget_peaks, host_peak_bytes
+from headrace.bench.linear_road import queries as road
+from headrace.bench.session import local_session
+from headrace.bench.sides import CHANGELOG, ROCKSDB
+from headrace.errors import HeadraceError, QueryError
+from headrace.options import COMMIT_MODES
+
+PARTITIONS = 2
+LATENCY_MS = 23
+MEMORY_BYTES = 256 << 20
+OURS: dict[str, Callable[[Any], Any]] = {
+    "lr2": road.lr2,
+    "lr4": road.lr4,
+    "cm1": cluster.cm1,
+    "cm2": cluster.cm2,
+}
+NAMES = tuple(OURS)
+Measure = Callable[[Any, str, str, str], Outcome]  # a session, the load, the side, the query
+
+
+@dataclass(frozen=True)
+class Scale:
+    """What is run: small batches as a trigger of 3 s gives them, a long row of them, and large ones."""
+
+    paced: Load
+    long: Load  # LR2 only
+    unthrottled: dict[str, Load]
+    spark_sides: tuple[str, ...] = ("spark",)
+
+    def loads(self, query: str) -> list[Load]:
+        return [self.paced, self.unthrottled[query], *([self.long] if query == "lr2" else [])]
+
+
+def _large(batches: int, skipped: int) -> dict[str, Load]:
+    """A record of LR2 is thirty rows of Spark's state on either side of the join."""
+    return {name: Load("large", batches, 15_000 if name == "lr2" else 60_000, skipped) for name in NAMES}
+
+
+PER_BATCH = 4_500  # 1500 records/s, a trigger of 3 s
+FULL = Scale(
+    Load("paced", 40, PER_BATCH, 10),
+    Load("paced", 100, PER_BATCH, 10),
+    _large(50, 10),
+    ("spark", "changelog"),
+)
+QUICK = Scale(Load("paced", 14, PER_BATCH, 4), Load("paced", 100, PER_BATCH, 10), _large(12, 4))
+SPARK_SETTINGS = {"spark": ROCKSDB.settings, "changelog": CHANGELOG.settings}
+SPARK_TITLES = {"spark": ROCKSDB.title, "changelog": CHANGELOG.title}
+
+
+def run(*, quick: bool = False, only: Sequence[str] = (), console: Console | None = None) -> str:
+    """Run the benchmark and return its JSON line."""
+    unknown = sorted(set(only) - set(NAMES))
+    if unknown:
+        raise QueryError(f"no query is called {', '.join(unknown)}", hint=f"say {', '.join(NAMES)}")
+    names = [name for name in NAMES if not only or name in only]
+    return measure_all(QUICK if quick else FULL, names, console or Console(stderr=True))
+
+
+def measure_all(scale: Scale, names: Sequence[str], console: Console) -> str:
+    with tempfile.TemporaryDirectory(prefix="headrace-bench-") as folder:
+        bench = Bench(scale, Path(folder), console)
+        console.print("writing the input …")
+        for name in names:
+            for load in scale.loads(name):
+                write(load, KINDS[name], bench.scratch / "input")
+        with far_storage(LATENCY_MS), bench.session("headrace", {}) as spark:
+            bench.measure_ours(spark, names)
+        with bench.session("spark", ROCKSDB.settings) as spark:
+            bench.measure_spark(spark, names)
+    return report(names, scale.spark_sides, bench.outcomes, bench.failed, MEMORY_BYTES, console)
+
+
+@contextmanager
+def far_storage(latency_ms: float) -> Iterator[None]:
+    """Operators that are built meanwhile have hosts whose storage takes so long to answer a request."""
+    from headrace.spark import task
+
+    plain, service = task.task_of, f"headrace.testing.slow_blobs:open_far?latency_ms={latency_ms}"
+    task.task_of = lambda plan: plain(replace(plan, service=service))
+    try:
+        yield
+    finally:
+        task.task_of = plain
+
+
+class Bench:
+    """One run of the benchmark; `outcomes` grows by one for every query that ran to its end."""
+
+    def __init__(self, scale: Scale, scratch: Path, console: Console) -> None:
+        self.scale, self.scratch, self.console = scale, scratch, console
+        self.outcomes: Outcomes = {}
+        self.failed: list[str] = []
+
+    @contextmanager
+    def session(self, side: str, more: dict[str, str]) -> Iterator[Any]:
+        settings = {
+            "spark.headrace.memory": str(MEMORY_BYTES),
+            "spark.headrace.partitions": str(PARTITIONS),
+            "spark.sql.shuffle.partitions": str(PARTITIONS),
+            "spark.sql.session.timeZone": "UTC",
+            **more,
+        }
+        with local_session(
+            f"headrace-bench-commit-{side}", self.scratch / side, settings=settings
+        ) as spark:
+            yield spark
+
+    def measure_ours(self, spark: Any, names: Sequence[str]) -> None:
+        """Every mode over small batches, which also makes the JVM warm, then over large ones."""
+        for name in names:
+            for mode in ("sync", "async"):
+                self._try(self._ours, spark, "paced", mode, name)
+        if "lr2" in names:
+            self._try(self._ours, spark, "long", "async", "lr2")
+        for name in names:
+            for mode in COMMIT_MODES[1:]:
+                self._try(self._ours, spark, "large", mode, name)
+
+    def measure_spark(self, spark: Any, names: Sequence[str]) -> None:
+        for name in names:
+            self._try(self._sparks, spark, "paced", "spark", name)
+        for side in self.scale.spark_sides:
+            for name in names:
+                self._try(self._sparks, spark, "large", side, name)
+
+    def _try(self, measure: Measure, spark: Any, load: str, side: str, name: str) -> None:
+        try:
+            self.outcomes[load, side, name] = measure(spark, load, side, name)
+        except (HeadraceError, StreamingQueryException) as error:  # the others are still worth having
+            self.failed.append(f"{load}.{side}.{name}")
+            self.console.print(f"{load}.{side}.{name}: {str(error).split('=== Streaming Query ===')[0]}")
+
+    def _load(self, load: str, name: str) -> Load:
+        if load == "large":
+            return self.scale.unthrottled[name]
+        return self.scale.long if load == "long" else self.scale.paced
+
+    def _ours(self, spark: Any, load: str, mode: str, name: str) -> Outcome:
+        forget_peaks(spark)
+        spark.conf.set("spark.headrace.commit", mode)
+        said = self._load(load, name)
+        df = OURS[name](read(spark, said, KINDS[name], self.scratch / "input"))
+        ran = self._follow(df, load, mode, name)
+        outcome = _outcome(ran, said)
+        return replace(outcome, critical_ms=_critical(ran, outcome), host_peak_bytes=host_peak_bytes(spark))
+
+    def _sparks(self, spark: Any, load: str, side: str, name: str) -> Outcome:
+        for key, value in SPARK_SETTINGS[side].items():
+            spark.conf.set(key, value)
+        said = self._load(load, name)
+        df = commit_spark.QUERIES[name](read(spark, said, KINDS[name], self.scratch / "input"))
+        return _outcome(self._follow(df, load, side, name), said)
+
+    def _follow(self, df: Any, load: str, side: str, name: str) -> Ran:
+        title = SPARK_TITLES.get(side, f"Headrace, {side}")
+        checkpoint = self.scratch / f"checkpoint-{load}-{side}-{name}"
+        return follow(df, checkpoint, f"{title}: {name}, {load}", self.console)
+
+
+def _outcome(ran: Ran, load: Load) -> Outcome:
+    """The batches that are measured; one that Spark runs without input is not."""
+    batches = [number for number in sorted(ran.rows) if ran.rows[number] and number >= load.skipped]
+    return Outcome(
+        batches=tuple(batches),
+        rows=len(batches) * load.records,  # Spark counts those of LR2 twice: its stream is read twice
+        took_ms=tuple(ran.took_ms[number] for number in batches),
+    )
+
+
+def _critical(ran: Ran, outcome: Outcome) -> tuple[float, ...]:
+    """What each measured batch waited for, over all operators: they commit one after another."""
+    import headrace as hr
+
+    spent = dict.fromkeys(outcome.batches, 0.0)
+    for batches in hr.progress(ran.query).values():
+        for batch in batches:
+            if batch.batch in spent:
+                spent[batch.batch] += batch.critical_ms
+    return tuple(spent.values())

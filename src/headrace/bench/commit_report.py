@@ -1,0 +1,123 @@
+"""What the `commit` benchmark found, as ratios and as tables. Pure, but for printing."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from rich.console import Console
+
+from headrace.bench import report as common
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The measured batches of one query on one side, in order."""
+
+    batches: tuple[int, ...]
+    rows: int
+    took_ms: tuple[float, ...]
+    critical_ms: tuple[float, ...] = ()  # of the commit, all operators
+    host_peak_bytes: int = 0
+
+    @property
+    def p99_ms(self) -> float:
+        return float(np.percentile(self.took_ms, 99))
+
+    @property
+    def rows_per_s(self) -> float:
+        return self.rows / (sum(self.took_ms) / 1000)
+
+    @property
+    def critical_median_ms(self) -> float:
+        return statistics.median(self.critical_ms)
+
+
+Outcomes = dict[tuple[str, str, str], Outcome]  # by load, side and query
+PACED, LARGE, LONG = "paced", "large", "long"
+
+
+def ratios_of(names: Sequence[str], outcomes: Mapping[tuple[str, str, str], Outcome]) -> dict[str, float]:
+    """All ratios, one for each query under `<ratio>.<query>`, and the least of them under `<ratio>`."""
+    found: dict[str, float] = {}
+    for ratio, of_query in _by_query(names, outcomes).items():
+        if of_query:
+            found[ratio] = min(of_query.values())
+            found |= {f"{ratio}.{name}": value for name, value in of_query.items()}
+    long = outcomes.get((LONG, "async", "lr2"))
+    if long is not None:
+        found["lr2_growth"] = growth(long)
+    return found
+
+
+def growth(long: Outcome) -> float:
+    """The median of the last ten batches over that of batches 11 to 20; the first ten are not measured."""
+    return statistics.median(long.took_ms[-10:]) / statistics.median(long.took_ms[:10])
+
+
+def _by_query(
+    names: Sequence[str], outcomes: Mapping[tuple[str, str, str], Outcome]
+) -> dict[str, dict[str, float]]:
+    found: dict[str, dict[str, float]] = {"critical_path_sync_over_async": {}}
+    for name in names:
+        sync, ours = (outcomes.get((PACED, mode, name)) for mode in ("sync", "async"))
+        if sync and ours:
+            found["critical_path_sync_over_async"][name] = sync.critical_median_ms / ours.critical_median_ms
+        large = outcomes.get((LARGE, "async", name))
+        for side in ("spark", "changelog", "upload"):
+            other = outcomes.get((LARGE, side, name))
+            if large and other:
+                found.setdefault(f"p99_vs_{side}", {})[name] = other.p99_ms / large.p99_ms
+                found.setdefault(f"throughput_vs_{side}", {})[name] = large.rows_per_s / other.rows_per_s
+    return found
+
+
+def report(
+    names: Sequence[str],
+    spark_sides: Sequence[str],
+    outcomes: Mapping[tuple[str, str, str], Outcome],
+    failed: Sequence[str],
+    memory_bytes: int,
+    console: Console,
+) -> str:
+    """Print the tables and return the JSON line."""
+    _show_critical(names, outcomes, console)
+    _show_large(names, ["async", "upload", *spark_sides], outcomes, console)
+    ours = {".".join(key): one for key, one in outcomes.items() if one.host_peak_bytes}
+    large = {f"{side}.{name}": one for (load, side, name), one in outcomes.items() if load == LARGE}
+    return common.last_line(
+        "commit",
+        ratios_of(names, outcomes),
+        critical_ms={name: round(one.critical_median_ms, 2) for name, one in ours.items()},
+        p99_ms={name: round(one.p99_ms) for name, one in large.items()},
+        rows_per_s={name: round(one.rows_per_s) for name, one in large.items()},
+        batch_ms={".".join(key): round(statistics.median(one.took_ms)) for key, one in outcomes.items()},
+        host_peak_mb={name: round(one.host_peak_bytes / 1e6) for name, one in ours.items()},
+        memory_mb=memory_bytes >> 20,
+        failed=list(failed),
+    )
+
+
+def _show_critical(
+    names: Sequence[str], outcomes: Mapping[tuple[str, str, str], Outcome], console: Console
+) -> None:
+    rows = []
+    for name in names:
+        found = [outcomes.get((PACED, mode, name)) for mode in ("sync", "async")]
+        rows.append([name, *(f"{one.critical_median_ms:,.1f}" if one else "" for one in found)])
+    common.show(console, "ms of the commit that a small batch waits for", ("", "sync", "async"), rows)
+
+
+def _show_large(
+    names: Sequence[str],
+    sides: Sequence[str],
+    outcomes: Mapping[tuple[str, str, str], Outcome],
+    console: Console,
+) -> None:
+    rows = []
+    for name in names:
+        found = [outcomes.get((LARGE, side, name)) for side in sides]
+        rows.append([name, *(f"{one.rows_per_s:,.0f} / {one.p99_ms:,.0f}" if one else "" for one in found)])
+    common.show(console, "unthrottled: records per second / p99 of a batch in ms", ("", *sides), rows)

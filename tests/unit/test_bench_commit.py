@@ -1,0 +1,83 @@
+"""Protects what `bench commit` is measured on, and what it makes of its measurements."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from headrace.bench.commit import far_storage
+from headrace.bench.commit_input import KINDS, Load, write
+from headrace.bench.commit_report import Outcome, growth, ratios_of
+from headrace.host.process import open_by_name
+from headrace.spark import task
+from headrace.testing.simulation import SPEC
+
+
+def outcome(*took_ms: float, critical: float = 0.0) -> Outcome:
+    return Outcome(tuple(range(len(took_ms))), 1000, took_ms, (critical,) * len(took_ms))
+
+
+def test_every_ratio_is_above_one_where_asynchronous_commits_are_ahead() -> None:
+    slow, fast = outcome(500.0, 500.0, critical=80.0), outcome(100.0, 100.0, critical=4.0)
+    found = ratios_of(
+        ["lr4"],
+        {
+            ("paced", "sync", "lr4"): slow,
+            ("paced", "async", "lr4"): fast,
+            ("large", "async", "lr4"): fast,
+            ("large", "upload", "lr4"): slow,
+            ("large", "spark", "lr4"): slow,
+        },
+    )
+    assert found["critical_path_sync_over_async.lr4"] == pytest.approx(20.0)
+    for other in ("spark", "upload"):
+        assert found[f"p99_vs_{other}.lr4"] == pytest.approx(5.0)
+        assert found[f"throughput_vs_{other}.lr4"] == pytest.approx(5.0)
+
+
+def test_the_plain_name_is_the_worst_query() -> None:
+    outcomes = {
+        ("large", side, name): outcome(ms, ms)
+        for side, name, ms in (
+            ("async", "lr4", 10.0),
+            ("spark", "lr4", 70.0),
+            ("async", "cm1", 10.0),
+            ("spark", "cm1", 30.0),
+        )
+    }
+    found = ratios_of(["lr4", "cm1", "cm2"], outcomes)
+    assert found["p99_vs_spark"] == found["p99_vs_spark.cm1"] == pytest.approx(3.0)
+    assert "p99_vs_spark.cm2" not in found
+    assert "p99_vs_upload" not in found
+
+
+def test_hosts_are_told_that_storage_is_far(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    plans: list[task.TaskPlan] = []
+    monkeypatch.setattr(task, "task_of", plans.append)
+    plan = task.TaskPlan(SPEC, "uid", "", "", "", "", 1 << 20, 3)
+    with far_storage(40):
+        task.task_of(plan)
+    task.task_of(plan)
+    assert plans[1] == plan
+    assert plans[0].service.endswith("?latency_ms=40")
+    open_by_name(plans[0].service)(1 << 20, tmp_path).close()
+
+
+def test_growth_compares_the_ends_of_a_long_run() -> None:
+    assert growth(outcome(*[100.0] * 10, *[500.0] * 70, *[120.0] * 10)) == pytest.approx(1.2)
+
+
+def test_a_load_is_written_once_and_grows(tmp_path: Path) -> None:
+    kind = KINDS["lr4"]
+    short, long = Load("paced", 2, 90, 0), Load("paced", 3, 90, 0)
+    write(short, kind, tmp_path)
+    before = {path: path.stat().st_mtime_ns for path in short.folder(tmp_path, kind).iterdir()}
+    write(long, kind, tmp_path)
+    files = sorted(long.folder(tmp_path, kind).iterdir())
+    assert len(files) == 6
+    assert {path: path.stat().st_mtime_ns for path in files[:4]} == before
+    assert sum(pq.read_metadata(path).num_rows for path in files) == 270
+    stamps = [path.stat().st_mtime for path in files]
+    assert stamps == sorted(stamps)
