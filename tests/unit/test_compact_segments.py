@@ -30,8 +30,10 @@ def stored(path: Path, tables_by_slice, spread: int = 1 << 64) -> Segment:
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.lists(slices, min_size=1, max_size=4), st.integers(-3, 3), spreads, st.sampled_from([2, 1000]))
-def test_compaction_equals_updating_dicts(folder, layers, bound, spread, chunk_rows):
+@given(
+    st.lists(slices, min_size=1, max_size=4), st.integers(-3, 3), spreads, st.sampled_from([100, 4 << 20])
+)
+def test_compaction_equals_updating_dicts(folder, layers, bound, spread, chunk_bytes):
     model: dict = {}
     segments = []
     for number, layer in enumerate(layers):
@@ -41,7 +43,7 @@ def test_compaction_equals_updating_dicts(folder, layers, bound, spread, chunk_r
     alive = {number: table for number, table in model.items() if number >= bound and table}
     path = folder / "merged"
     path.unlink(missing_ok=True)
-    meta = compact(segments, path, SHAPE, lambda number: number >= bound, chunk_rows=chunk_rows)
+    meta = compact(segments, path, SHAPE, lambda number: number >= bound, chunk_bytes=chunk_bytes)
     for segment in segments:
         segment.close()
     if not alive:

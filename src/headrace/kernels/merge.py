@@ -51,25 +51,45 @@ def _is_new(row: int, order: I64, group: int, used: int, words: U64, heap: U8, v
     return True
 
 
+@njit(nogil=True, cache=True)
+def _drop_ended(at: I64, end: I64, live: int) -> int:
+    """Move the runs that still have rows to the front, in their order; how many they are."""
+    kept = 0
+    for r in range(live):
+        if at[r] < end[r]:
+            at[kept], end[kept] = at[r], end[r]
+            kept += 1
+    return kept
+
+
 @njit([IDS(HASHES_IN, WORDS_IN, HEAP_IN, IDS_IN, VALID_IN)], nogil=True, cache=True)
 def merge_order(hashes: U64, words: U64, heap: U8, bounds: I64, variable_key: Mask) -> I64:
     """The rows to keep, ordered by hash: of equal keys the one in the first run that has it.
 
     Run r is the rows `[bounds[r], bounds[r + 1])`; `variable_key` has one flag per key word.
     """
-    runs = bounds.size - 1
-    at = bounds[:-1].copy()
+    at, end, head = bounds[:-1].copy(), bounds[1:].copy(), np.empty(bounds.size - 1, np.uint64)
+    live = _drop_ended(at, end, at.size)
+    for r in range(live):
+        head[r] = hashes[at[r]]
     order = np.empty(hashes.size, np.int64)
     used, group = 0, 0
-    for _ in range(hashes.size):
-        best: Any = -1
-        for r in range(runs):  # few runs: a scan beats a heap
-            if at[r] < bounds[r + 1] and (best < 0 or hashes[at[r]] < hashes[at[best]]):
-                best = r
+    last: Any = np.uint64(0)
+    while live:
+        best, least = 0, head[0]
+        for r in range(1, live):  # few runs: a scan of their heads beats a heap
+            if head[r] < least:
+                best, least = r, head[r]
         row = at[best]
         at[best] += 1
-        if used and hashes[order[used - 1]] != hashes[row]:
-            group = used
+        if at[best] < end[best]:
+            head[best] = hashes[at[best]]
+        else:
+            live = _drop_ended(at, end, live)
+            for r in range(best, live):
+                head[r] = hashes[at[r]]
+        if least != last:
+            group, last = used, least
         if _is_new(row, order, group, used, words, heap, variable_key):
             order[used] = row
             used += 1

@@ -26,7 +26,7 @@ RATIO = 4
 FAN_IN = 4
 FAN_IN_UNREAD = 8  # of segments that nobody reads before a restart: merging them later is less work
 BASE_BYTES = 1 << 20
-CHUNK_ROWS = 1 << 15
+CHUNK_BYTES = 4 << 20  # what a merge holds of its inputs at a time
 
 
 def tier(size: int, *, base: int = BASE_BYTES, ratio: int = RATIO) -> int:
@@ -71,7 +71,7 @@ def compact(
     live: Callable[[int], bool],
     stop: threading.Event | None = None,
     *,
-    chunk_rows: int = CHUNK_ROWS,
+    chunk_bytes: int = CHUNK_BYTES,
 ) -> SegmentMeta | None:
     """Merge adjacent segments, oldest first, into one at `path`, leaving out slices that are not live.
 
@@ -82,6 +82,8 @@ def compact(
     if not numbers:
         return None
     newest_first = segments[::-1]
+    bytes_per_row = sum(segment.size for segment in segments) // sum(segment.rows for segment in segments)
+    chunk_rows = max(1, chunk_bytes // max(1, bytes_per_row))
     sections = (
         (number, _watched(_merged(newest_first, number, shape, chunk_rows), stop)) for number in numbers
     )
