@@ -110,10 +110,10 @@ class Lane:
             if self.until(lambda: found.kill(rng), every_s=0.05):
                 self.struck.append(str(planned))
 
-    def close(self) -> list[str]:
+    def close(self, within_s: float = GONE_WITHIN_S) -> list[str]:
         """Send the driver home; what still runs afterwards, as readable lines."""
         (self.folder / OVER).touch()
-        left = left_running(self.folder, GONE_WITHIN_S)
+        left = left_running(self.folder, within_s)
         end_all(self.folder)
         return left
 
