@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow.compute as pc
 
-from headrace.kernels.order import by_hash
+from headrace.kernels.group import sort_rows
 from headrace.store.arrow import array_of
 from headrace.store.kept import I64, Flags, InputSlot, valid_in
 from headrace.store.kept_groups import Groups
@@ -81,11 +81,10 @@ def _float_keys(numbers: np.ndarray) -> U64:
 
 def sort_groups(groups: Groups, keys: Sequence[U64], taking: Flags | None = None) -> Sorted:
     """The rows of each group, sorted by keys, the last key first in importance."""
-    rows = np.arange(len(groups.of_row)) if taking is None else np.flatnonzero(taking)
-    for key in (*keys, groups.of_row.view(np.uint64)):
-        rows = rows[by_hash(key[rows])]
-    counts = np.bincount(groups.of_row[rows], minlength=len(groups))
-    return Sorted(rows, np.concatenate([[0], np.cumsum(counts)]))
+    n = len(groups.of_row)
+    rows = np.arange(n) if taking is None else np.flatnonzero(taking)
+    held = np.stack(keys) if keys else np.empty((0, n), np.uint64)
+    return Sorted(*sort_rows(groups.of_row, len(groups), rows, held))
 
 
 def distinct(found: Sorted, keys: U64) -> Flags:
