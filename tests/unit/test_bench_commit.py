@@ -24,8 +24,8 @@ def test_every_ratio_is_above_one_where_asynchronous_commits_are_ahead() -> None
     found = ratios_of(
         ["lr4"],
         {
-            ("paced", "sync", "lr4"): slow,
-            ("paced", "async", "lr4"): fast,
+            ("small", "sync", "lr4"): slow,
+            ("small", "async", "lr4"): fast,
             ("large", "async", "lr4"): fast,
             ("large", "upload", "lr4"): slow,
             ("large", "spark", "lr4"): slow,
@@ -69,15 +69,19 @@ def test_growth_compares_the_ends_of_a_long_run() -> None:
     assert growth(outcome(*[100.0] * 10, *[500.0] * 70, *[120.0] * 10)) == pytest.approx(1.2)
 
 
-def test_a_load_is_written_once_and_grows(tmp_path: Path) -> None:
-    kind = KINDS["lr4"]
-    short, long = Load("paced", 2, 90, 0), Load("paced", 3, 90, 0)
-    write(short, kind, tmp_path)
-    before = {path: path.stat().st_mtime_ns for path in short.folder(tmp_path, kind).iterdir()}
-    write(long, kind, tmp_path)
-    files = sorted(long.folder(tmp_path, kind).iterdir())
+def test_runs_of_the_same_are_taken_together() -> None:
+    both = outcome(10.0, 20.0, critical=1.0).then(outcome(90.0, critical=3.0))
+    assert both.took_ms == (10.0, 20.0, 90.0)
+    assert both.critical_ms == (1.0, 1.0, 3.0)
+    assert both.rows_per_s == pytest.approx(2000 / 0.12)
+
+
+def test_files_are_in_the_order_of_their_batches(tmp_path: Path) -> None:
+    kind, load = KINDS["lr4"], Load(3, 90, 0)
+    write(load, kind, tmp_path)
+    write(load, kind, tmp_path)
+    files = sorted(load.folder(tmp_path, kind).iterdir())
     assert len(files) == 6
-    assert {path: path.stat().st_mtime_ns for path in files[:4]} == before
     assert sum(pq.read_metadata(path).num_rows for path in files) == 270
     stamps = [path.stat().st_mtime for path in files]
     assert stamps == sorted(stamps)

@@ -28,9 +28,8 @@ from headrace.bench.linear_road import queries as road
 from headrace.bench.session import local_session
 from headrace.bench.sides import CHANGELOG, ROCKSDB
 from headrace.errors import HeadraceError, QueryError
-from headrace.options import COMMIT_MODES
 
-PARTITIONS = 2
+PARTITIONS = 8  # the paper's
 LATENCY_MS = 23
 MEMORY_BYTES = 256 << 20
 OURS: dict[str, Callable[[Any], Any]] = {
@@ -47,28 +46,36 @@ Measure = Callable[[Any, str, str, str], Outcome]  # a session, the load, the si
 class Scale:
     """What is run: small batches as a trigger of 3 s gives them, a long row of them, and large ones."""
 
-    paced: Load
+    small: Load
     long: Load  # LR2 only
-    unthrottled: dict[str, Load]
+    large: Load
+    large_join: Load  # LR2: a record of it is thirty rows of Spark's state on either side of the join
+    warm: Load  # Spark, before it is measured
+    rounds: int = 1  # how often the large batches run with each way to commit, in turn
     spark_sides: tuple[str, ...] = ("spark",)
 
-    def loads(self, query: str) -> list[Load]:
-        return [self.paced, self.unthrottled[query], *([self.long] if query == "lr2" else [])]
+    def loads(self, query: str) -> dict[str, Load]:
+        found = {"small": self.small, "large": self.large, "warm": self.warm}
+        return {**found, "large": self.large_join, "long": self.long} if query == "lr2" else found
 
 
-def _large(batches: int, skipped: int) -> dict[str, Load]:
-    """A record of LR2 is thirty rows of Spark's state on either side of the join."""
-    return {name: Load("large", batches, 15_000 if name == "lr2" else 60_000, skipped) for name in NAMES}
-
-
-PER_BATCH = 4_500  # 1500 records/s, a trigger of 3 s
-FULL = Scale(
-    Load("paced", 40, PER_BATCH, 10),
-    Load("paced", 100, PER_BATCH, 10),
-    _large(50, 10),
-    ("spark", "changelog"),
+NORMAL, HEAVY = 4_500, 7_500  # 1500 and 2500 records/s, a trigger of 3 s
+QUICK = Scale(
+    small=Load(10, NORMAL, 3),
+    long=Load(30, NORMAL, 10),
+    large=Load(10, 60_000, 4),
+    large_join=Load(10, NORMAL, 4),
+    warm=Load(4, NORMAL, 0),
 )
-QUICK = Scale(Load("paced", 14, PER_BATCH, 4), Load("paced", 100, PER_BATCH, 10), _large(12, 4))
+FULL = Scale(
+    small=Load(40, NORMAL, 10),
+    long=Load(100, NORMAL, 10),
+    large=Load(40, 60_000, 10),
+    large_join=Load(40, HEAVY, 10),
+    warm=Load(20, NORMAL, 0),
+    rounds=2,
+    spark_sides=("spark", "changelog"),
+)
 SPARK_SETTINGS = {"spark": ROCKSDB.settings, "changelog": CHANGELOG.settings}
 SPARK_TITLES = {"spark": ROCKSDB.title, "changelog": CHANGELOG.title}
 
@@ -87,7 +94,7 @@ def measure_all(scale: Scale, names: Sequence[str], console: Console) -> str:
         bench = Bench(scale, Path(folder), console)
         console.print("writing the input …")
         for name in names:
-            for load in scale.loads(name):
+            for load in scale.loads(name).values():
                 write(load, KINDS[name], bench.scratch / "input")
         with far_storage(LATENCY_MS), bench.session("headrace", {}) as spark:
             bench.measure_ours(spark, names)
@@ -116,6 +123,7 @@ class Bench:
         self.scale, self.scratch, self.console = scale, scratch, console
         self.outcomes: Outcomes = {}
         self.failed: list[str] = []
+        self._runs = 0
 
     @contextmanager
     def session(self, side: str, more: dict[str, str]) -> Iterator[Any]:
@@ -132,39 +140,36 @@ class Bench:
             yield spark
 
     def measure_ours(self, spark: Any, names: Sequence[str]) -> None:
-        """Every mode over small batches, which also makes the JVM warm, then over large ones."""
+        """Small batches, which also make the JVM warm, then large ones."""
         for name in names:
             for mode in ("sync", "async"):
-                self._try(self._ours, spark, "paced", mode, name)
+                self._try(self._ours, spark, "small", mode, name)
         if "lr2" in names:
             self._try(self._ours, spark, "long", "async", "lr2")
-        for name in names:
-            for mode in COMMIT_MODES[1:]:
-                self._try(self._ours, spark, "large", mode, name)
+        for _ in range(self.scale.rounds):
+            for name in names:
+                for mode in ("upload", "async"):
+                    self._try(self._ours, spark, "large", mode, name)
 
     def measure_spark(self, spark: Any, names: Sequence[str]) -> None:
         for name in names:
-            self._try(self._sparks, spark, "paced", "spark", name)
+            self._try(self._sparks, spark, "warm", "spark", name)
         for side in self.scale.spark_sides:
             for name in names:
                 self._try(self._sparks, spark, "large", side, name)
 
     def _try(self, measure: Measure, spark: Any, load: str, side: str, name: str) -> None:
         try:
-            self.outcomes[load, side, name] = measure(spark, load, side, name)
+            found, key = measure(spark, load, side, name), (load, side, name)
+            self.outcomes[key] = self.outcomes[key].then(found) if key in self.outcomes else found
         except (HeadraceError, StreamingQueryException) as error:  # the others are still worth having
             self.failed.append(f"{load}.{side}.{name}")
             self.console.print(f"{load}.{side}.{name}: {str(error).split('=== Streaming Query ===')[0]}")
 
-    def _load(self, load: str, name: str) -> Load:
-        if load == "large":
-            return self.scale.unthrottled[name]
-        return self.scale.long if load == "long" else self.scale.paced
-
     def _ours(self, spark: Any, load: str, mode: str, name: str) -> Outcome:
         forget_peaks(spark)
         spark.conf.set("spark.headrace.commit", mode)
-        said = self._load(load, name)
+        said = self.scale.loads(name)[load]
         df = OURS[name](read(spark, said, KINDS[name], self.scratch / "input"))
         ran = self._follow(df, load, mode, name)
         outcome = _outcome(ran, said)
@@ -173,13 +178,14 @@ class Bench:
     def _sparks(self, spark: Any, load: str, side: str, name: str) -> Outcome:
         for key, value in SPARK_SETTINGS[side].items():
             spark.conf.set(key, value)
-        said = self._load(load, name)
+        said = self.scale.loads(name)[load]
         df = commit_spark.QUERIES[name](read(spark, said, KINDS[name], self.scratch / "input"))
         return _outcome(self._follow(df, load, side, name), said)
 
     def _follow(self, df: Any, load: str, side: str, name: str) -> Ran:
         title = SPARK_TITLES.get(side, f"Headrace, {side}")
-        checkpoint = self.scratch / f"checkpoint-{load}-{side}-{name}"
+        self._runs += 1
+        checkpoint = self.scratch / f"checkpoint-{self._runs}"
         return follow(df, checkpoint, f"{title}: {name}, {load}", self.console)
 
 

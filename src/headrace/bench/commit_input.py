@@ -27,21 +27,22 @@ KINDS: dict[str, Kind] = {"lr2": REPORTS, "lr4": REPORTS, "cm1": EVENTS, "cm2": 
 class Load:
     """`batches` micro-batches of about `records` records; the first `skipped` are not measured."""
 
-    name: str
     batches: int
     records: int
     skipped: int
 
     def folder(self, under: Path, kind: Kind) -> Path:
-        return under / f"{self.name}-{kind.name}-{self.records}"
+        return under / f"{kind.name}-{self.batches}-{self.records}"
 
 
 def write(load: Load, kind: Kind, under: Path) -> None:
-    """Write the files that a load still lacks; their modification times put them in order."""
+    """Write the files, unless they are there; their modification times put them in order."""
     folder = load.folder(under, kind)
-    folder.mkdir(parents=True, exist_ok=True)
+    if folder.exists():
+        return
+    folder.mkdir(parents=True)
     options = SourceOptions.parse(kind.name, {"rate": str(load.records // TRIGGER_S)})
-    for number in range(len(list(folder.iterdir())) // FILES_PER_BATCH, load.batches):
+    for number in range(load.batches):
         for part in range(FILES_PER_BATCH):
             first = number * load.records
             low, high = (first + load.records * at // FILES_PER_BATCH for at in (part, part + 1))

@@ -22,6 +22,16 @@ class Outcome:
     critical_ms: tuple[float, ...] = ()  # of the commit, all operators
     host_peak_bytes: int = 0
 
+    def then(self, more: Outcome) -> Outcome:
+        """Another run of the same, taken together with this one."""
+        return Outcome(
+            (*self.batches, *more.batches),
+            self.rows + more.rows,
+            (*self.took_ms, *more.took_ms),
+            (*self.critical_ms, *more.critical_ms),
+            max(self.host_peak_bytes, more.host_peak_bytes),
+        )
+
     @property
     def p99_ms(self) -> float:
         return float(np.percentile(self.took_ms, 99))
@@ -36,7 +46,7 @@ class Outcome:
 
 
 Outcomes = dict[tuple[str, str, str], Outcome]  # by load, side and query
-PACED, LARGE, LONG = "paced", "large", "long"
+SMALL, LARGE, LONG = "small", "large", "long"
 
 
 def ratios_of(names: Sequence[str], outcomes: Mapping[tuple[str, str, str], Outcome]) -> dict[str, float]:
@@ -62,7 +72,7 @@ def _by_query(
 ) -> dict[str, dict[str, float]]:
     found: dict[str, dict[str, float]] = {"critical_path_sync_over_async": {}}
     for name in names:
-        sync, ours = (outcomes.get((PACED, mode, name)) for mode in ("sync", "async"))
+        sync, ours = (outcomes.get((SMALL, mode, name)) for mode in ("sync", "async"))
         if sync and ours:
             found["critical_path_sync_over_async"][name] = sync.critical_median_ms / ours.critical_median_ms
         large = outcomes.get((LARGE, "async", name))
@@ -105,7 +115,7 @@ def _show_critical(
 ) -> None:
     rows = []
     for name in names:
-        found = [outcomes.get((PACED, mode, name)) for mode in ("sync", "async")]
+        found = [outcomes.get((SMALL, mode, name)) for mode in ("sync", "async")]
         rows.append([name, *(f"{one.critical_median_ms:,.1f}" if one else "" for one in found)])
     common.show(console, "ms of the commit that a small batch waits for", ("", "sync", "async"), rows)
 
