@@ -27,6 +27,7 @@ GONE_WITHIN_S = 60.0
 LONG = {
     "tests/contract/test_store_": ("-2]",),
     "tests/crash/test_crash_sample.py": ("chained", "median", "more"),
+    "tests/spark/test_bench_commit.py": ("",),
     "tests/spark/test_commit_modes.py": ("[upload]",),
     "tests/spark/test_failures_changes.py": ("one_key_more", "one_aggregate_less", "other_aggregate"),
     "tests/spark/test_failures_damage.py": ("lose_newest_version", "flip_segment_end", "flip_manifest"),
