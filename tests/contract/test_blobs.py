@@ -156,6 +156,17 @@ def test_a_file_from_another_file_system_is_copied(
     assert [path.name for path in (root / "a").iterdir()] == ["s"]
 
 
+def test_a_source_that_cannot_be_removed_is_litter_and_no_failed_write(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It once looked like somebody else's write under the same name."""
+    blobs, source = FileBlobs.open(root, create=True), tmp_path / "source"
+    source.write_bytes(b"segment")
+    monkeypatch.setattr(Path, "unlink", fail_with(errno.EACCES))
+    place_file(blobs, "a/s", source, clock=ManualClock(), retry=Retry())
+    assert blobs.get("a/s") == b"segment"
+
+
 def outcomes(*planned: Outcome):
     """Those outcomes for the first operations, then none that fail."""
     rest = iter(planned)

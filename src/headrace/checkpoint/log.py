@@ -116,8 +116,7 @@ class LocalLog:
                 rows = [_write_rows(file, part) for part in planned]
                 return Draft(self, path, file, rows, file.tell() - len(_MAGIC))
             except BaseException:
-                file.close()
-                path.unlink(missing_ok=True)
+                _throw_away(file, path)
                 raise
 
     def entries(self) -> list[Attempt]:
@@ -179,8 +178,14 @@ class Draft:
 
     def discard(self) -> None:
         """The batch was aborted."""
-        self.file.close()
-        self.path.unlink(missing_ok=True)
+        _throw_away(self.file, self.path)
+
+
+def _throw_away(file: IO[bytes], path: Path) -> None:
+    """Closing writes what is buffered, which a full disk refuses; the file must go all the same."""
+    with contextlib.suppress(OSError):
+        file.close()
+    path.unlink(missing_ok=True)
 
 
 def _write_rows(file: IO[bytes], planned: Planned) -> dict[str, Any]:

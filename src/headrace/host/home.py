@@ -10,7 +10,7 @@ from pathlib import Path
 from headrace.blob.base import Blobs
 from headrace.checkpoint.log import LocalLog
 from headrace.checkpoint.publish import ManifestPublisher
-from headrace.errors import StateMissing
+from headrace.errors import StateMissing, TryAgain
 from headrace.format.manifest import Manifest, SegmentEntry
 from headrace.format.names import SEQUENCES, segment_name
 from headrace.host.contract import Ticket
@@ -135,7 +135,13 @@ class Sealer:
         home, shape = self.home, kind.shape
         name = home.new_segment(self.ticket, self.run)
         staged = home.blobs.staging(f"{home.prefix}/{name}")
-        write_segment(staged, shape.width, sections, shape.variable_words, sync=False)
+        try:
+            write_segment(staged, shape.width, sections, shape.variable_words, sync=False)
+        except OSError as error:
+            raise TryAgain(
+                f"cannot write a segment to {staged.parent}: {error.strerror or error}",
+                hint="free space on that file system; nothing was lost, the batch is tried again",
+            ) from error
         home.place(name, staged)
         return home.open_segment(home.path_of(name), kind)
 
