@@ -16,7 +16,7 @@ Ids = npt.NDArray[np.int64]
 
 _FLAGS = types.Array(types.boolean, 1, "C")
 _FETCHED = types.Tuple((INT, IDS, WORDS, HEAP))(
-    types.int32, HASHES_IN, IDS_IN, IDS_IN, IDS_IN, IDS_IN, HASHES_IN, HASHES, INT
+    types.int32, HASHES_IN, IDS_IN, IDS_IN, IDS_IN, IDS_IN, HASHES_IN, HASHES, INT, types.boolean
 )
 
 
@@ -31,11 +31,13 @@ def fetch_all(
     checks: U64,
     buffer: U64,
     width: int,
+    alone: bool,
 ) -> tuple[int, Ids, U64, U8]:
     """All rows of the hashes, which are ordered and distinct, in the blocks that `locate` gave for them.
 
     Returns the block that could not be read or failed its checksum (or -1), for each row found the position
     of its hash in `hashes`, the rows and their heap. `buffer` must hold the largest block.
+    Neighbours share a read, unless each hash is to be read `alone`.
     """
     of_row = np.empty(hashes.size, np.int64)
     words = np.empty((hashes.size, width), np.uint64)
@@ -45,8 +47,9 @@ def fetch_all(
         b = blocks[i]
         if b < 0:
             continue
-        if b >= end:
-            first, end = b, _read_end(blocks, i, offsets, buffer.size * 8)
+        if b >= end or alone:
+            first = b
+            end = b + 1 if alone else _read_end(blocks, i, offsets, buffer.size * 8)
             size = offsets[end] - offsets[first]
             if _pread(fd, buffer.ctypes, np.uint64(size), offsets[first]) != size:
                 return first, of_row[:0].copy(), words[:0].copy(), heap

@@ -101,18 +101,20 @@ class RowLog:
         """Whether a read may have to go to the disk."""
         return bool(self.spilled) or any(segment not in self._held for segment in self.segments)
 
-    def read(self, hashes: U64) -> Run:
-        """All rows of ordered, distinct hashes, ordered by hash."""
-        parts = [self._of(segment, hashes) for segment in (*self.segments, *self.spilled)]
+    def read(self, hashes: U64, *, alone: bool = False) -> Run:
+        """All rows of ordered, distinct hashes, ordered by hash; one scan for all, or each `alone`."""
+        parts = [self._of(segment, hashes, alone) for segment in (*self.segments, *self.spilled)]
         parts.append(pick(self.arranged(), hashes))
         held = [taken(self.layout, part, slice(None)) for part in parts if len(part)]
         if not held:
             return no_rows(self.layout)
         return held[0] if len(held) == 1 else ordered(concatenated(held, self.layout))
 
-    def _of(self, segment: Segment, hashes: U64) -> Run:
+    def _of(self, segment: Segment, hashes: U64, alone: bool) -> Run:
         held = self._held.get(segment)
-        return segment.rows_of(last_time(segment), hashes) if held is None else pick(held, hashes)
+        if held is not None:
+            return pick(held, hashes)
+        return segment.rows_of(last_time(segment), hashes, alone=alone)
 
     def take_back(self, room: int) -> None:
         """Hold segments that fit again, such as those of a compaction or an earlier life; oldest first."""

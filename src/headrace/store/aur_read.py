@@ -118,7 +118,9 @@ class SessionReader:
         if nearest is not None:
             ahead = nearest[nearest <= np.uint64(until - 1)] if until else nearest[:0]
             ahead = ahead[self.buffer.lacks(ahead) & ~among(ahead, missed)]
-        rows = self.log.read(np.sort(np.concatenate([missed, ahead])))
+        rows = self.log.read(
+            np.sort(np.concatenate([missed, ahead])), alone=self.layout.spec.read_ratio == 0
+        )
         self._row_bytes = max(1, rows.nbytes // max(1, len(rows)))
         if len(ahead):
             self.buffer.put(pick(rows, ahead), self.buffer_max)

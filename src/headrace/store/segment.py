@@ -212,8 +212,11 @@ class Segment:
         b += np.searchsorted(run.hashes[b:], np.uint64(high - 1), "right")
         return Run(run.hashes[a:b], run.words[a:b], run.heap)
 
-    def rows_of(self, number: int, hashes: U64) -> Run:
-        """All rows of the hashes, which are ordered and distinct, as one ordered run."""
+    def rows_of(self, number: int, hashes: U64, *, alone: bool = False) -> Run:
+        """All rows of the hashes, which are ordered and distinct, as one ordered run.
+
+        Neighbours share a read of their block, unless each is to be read `alone`.
+        """
         if number not in self.sections or not len(hashes):
             return self._empty()
         with self._file.use() as fd:
@@ -222,7 +225,7 @@ class Segment:
             last, buffer = np.uint64(index.last), np.empty(index.read_words, np.uint64)
             blocks = locate(hashes, asked, index.firsts, last, index.row_starts, index.filters)
             place = (index.offsets, index.row_starts, index.checks, buffer, self.width)
-            bad, of_row, words, heap = fetch_all(fd, hashes, self._variable, blocks, *place)
+            bad, of_row, words, heap = fetch_all(fd, hashes, self._variable, blocks, *place, alone)
             if bad >= 0:
                 self._read(fd, index, bad, bad + 1)
                 raise form.corrupt(self.path, f"block {bad} of slice {number} could not be verified")

@@ -2,8 +2,10 @@
 
     timer = end of a session, biased (the order key) · hash (its only word)
 
-A timer is written whenever its session is. It is a hint: the session may have grown or gone since, so what
-it leads to is read and looked at. Of one session and one end there is one timer in a merge.
+A timer is written whenever its session is, and all sessions of a hash are written together: of a hash that
+is in several segments only the newest one's timers can still be true. The others are left out by looking
+for their hashes in newer segments, where that is less work than looking for their sessions. What is left
+is a hint: the session may have grown or gone since, so what it leads to is read and looked at.
 """
 
 from __future__ import annotations
@@ -17,10 +19,11 @@ import numpy as np
 import numpy.typing as npt
 
 from headrace.errors import TryAgain
+from headrace.kernels.newest import enter, overtake
 from headrace.kernels.order import by_hash
 from headrace.store.kept import time_bound, time_key
 from headrace.store.kept_merge import range_parts
-from headrace.store.merge import merge_runs
+from headrace.store.merge import concatenate, merge_runs
 from headrace.store.run import U64, Run
 from headrace.store.seal import write_segment
 from headrace.store.segment import Segment
@@ -29,7 +32,9 @@ from headrace.store.session_rows import distinct
 TIMERS = "timers"
 SECTION = 0
 CHUNK_ROWS = 1 << 15
+DUE_ROWS = 1 << 17
 CHUNK_ROWS_MIN = 1 << 10
+NEWER_MANY = 24  # as many newer timers may be looked through per timer in question
 
 I64 = npt.NDArray[np.int64]
 
@@ -61,28 +66,55 @@ def timers_of(ends: I64, hashes: U64) -> Run:
 
 
 def due(
-    segments: Sequence[Segment], after_us: int | None, through_us: int, chunk_rows: int = CHUNK_ROWS
+    segments: Sequence[Segment], after_us: int | None, through_us: int, chunk_rows: int = DUE_ROWS
 ) -> Iterator[Due]:
-    """What may end in `(after_us, through_us]`, in the order of time; no time lies in two parts."""
+    """What may end in `(after_us, through_us]`, in the order of time; no time lies in two parts.
+
+    `segments` oldest first.
+    """
     low = 0 if after_us is None else time_bound(after_us) + 1
-    sources = [(segment, SECTION) for segment in segments]
-    for runs in range_parts(sources, TimerShape(), chunk_rows, low, time_bound(through_us) + 1):
-        run = merge_runs(runs, TimerShape())
-        if len(run):
-            first, last = time_of(int(run.hashes[0])), time_of(int(run.hashes[-1]))
-            yield Due(distinct(run.words[:, 0]), first, last)
+    for ends, hashes in _current(segments, low, time_bound(through_us) + 1, chunk_rows):
+        if len(ends):
+            yield Due(distinct(hashes), int(ends.min()), int(ends.max()))
 
 
 def coming(segments: Sequence[Segment], after_us: int, many: int) -> Iterator[tuple[I64, U64]]:
-    """Ends after `after_us` and the hashes that they are of, in the order of time, about `many` at once.
+    """Ends after `after_us` and the hashes that they are of, about `many` at once, nearer ones first."""
+    yield from _current(segments, time_bound(after_us) + 1, 1 << 64, max(many, CHUNK_ROWS_MIN))
 
-    A session that grew since is there with its earlier ends too.
-    """
+
+def _current(
+    segments: Sequence[Segment], low: int, high: int, chunk_rows: int
+) -> Iterator[tuple[I64, U64]]:
+    """Ends and hashes of the timers in a range of order keys, without those known to be of the past."""
     sources = [(segment, SECTION) for segment in segments]
-    for runs in range_parts(sources, TimerShape(), max(many, CHUNK_ROWS_MIN), time_bound(after_us) + 1):
-        run = merge_runs(runs, TimerShape())
-        if len(run):
-            yield time_key(run.hashes).view(np.int64), np.ascontiguousarray(run.words[:, 0])
+    for runs in range_parts(sources, TimerShape(), chunk_rows, low, high):
+        if not any(len(run) for run in runs):
+            continue
+        together, bounds = concatenate(runs, np.empty(0, np.int64))
+        hashes = np.ascontiguousarray(together.words[:, 0])
+        first = int(together.hashes.min())
+        kept = _true_yet(segments, hashes, np.repeat(np.arange(len(runs)), np.diff(bounds)), first)
+        yield time_key(together.hashes[kept]).view(np.int64), hashes[kept]
+
+
+def _true_yet(segments: Sequence[Segment], hashes: U64, numbers: I64, low: int) -> npt.NDArray[np.bool_]:
+    """Which timers no newer segment speaks against; `numbers` are the places of their segments.
+
+    A newer segment with the hash has it at the same end or later, so not before `low`, the first end.
+    """
+    slots: I64 = np.full(1 << (2 * len(hashes)).bit_length(), -1, np.int64)
+    same, newest = np.empty(len(hashes), np.int64), np.empty(len(hashes), np.int64)
+    enter(hashes, numbers, slots, same, newest)
+    counts = [segment.count_range(SECTION, low, 1 << 64) for segment in segments]
+    if sum(counts) <= NEWER_MANY * len(hashes):
+        for number, segment in enumerate(segments):
+            if number == 0 or not counts[number]:
+                continue
+            for (run,) in range_parts([(segment, SECTION)], TimerShape(), DUE_ROWS, low):
+                overtake(np.ascontiguousarray(run.words[:, 0]), number, hashes, slots, newest)
+    found: npt.NDArray[np.bool_] = numbers == newest[same]
+    return found
 
 
 def time_of(key: int) -> int:
