@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
+from dataclasses import replace
 
-from headrace.coordinator.ended import forgotten
+import pytest
+from test_coordinator import BEGIN, View
+
+from headrace.coordinator.core import Coordinator, HeardHost
+from headrace.coordinator.ended import QUERIES_KEPT, forgotten
 from headrace.coordinator.waits import TELL_S, StorageWaits
 
 PLACE = "s3://bucket/state"
@@ -45,3 +49,24 @@ def test_the_oldest_ended_queries_are_forgotten_and_running_ones_never() -> None
     queries = ["old", "old", "runs", "ended", "new", "newest"]
     assert forgotten(queries, lambda query: query == "runs", kept=2) == {"old", "ended"}
     assert forgotten(queries, lambda query: False, kept=5) == set()
+
+
+def test_the_coordinator_keeps_so_many_queries_and_every_running_one() -> None:
+    class Ended(View):
+        def active_run(self, query: str) -> str | None:
+            return "run" if query in ("q0", asked) else None
+
+    coordinator = Coordinator(Ended())
+    for number in range(QUERIES_KEPT + 3):
+        asked = f"q{number}"
+        coordinator.begin(replace(BEGIN, query=asked))
+    known = [number for number in range(QUERIES_KEPT + 3) if coordinator.operators(f"q{number}")]
+    assert known == [0, *range(3, QUERIES_KEPT + 3)]
+
+
+def test_a_heartbeat_says_who_waits() -> None:
+    coordinator = Coordinator(View())
+    coordinator.heartbeat("m", HeardHost(1, {}, {"storage_waits_ms": {PLACE: 1500.0}}))
+    assert coordinator.storage_waits_s() == {PLACE: 1.5}
+    coordinator.heartbeat("m", HeardHost(1, {}, {"storage_waits_ms": {}}))
+    assert coordinator.storage_waits_s() == {}

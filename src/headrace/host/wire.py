@@ -22,8 +22,12 @@ from headrace.host.secret import bearer
 log = logging.getLogger("headrace.wire")
 
 # A proxy from the environment must never see state, batches may be large, and a peer that restarts must not
-# inherit the back-off of its dead predecessor.
+# inherit the back-off of its dead predecessor. Who waits for a machine that vanished without a word finds
+# out by a ping, which has a minute. A Flight server takes pings that come more often than every five minutes
+# for an attack, and that cannot be changed from Python.
 _CHANNEL = [
+    ("grpc.keepalive_time_ms", 330_000),
+    ("grpc.keepalive_timeout_ms", 20_000),
     ("grpc.enable_http_proxy", 0),
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.max_receive_message_length", -1),
