@@ -23,8 +23,8 @@ log = logging.getLogger("headrace.wire")
 
 # A proxy from the environment must never see state, batches may be large, and a peer that restarts must not
 # inherit the back-off of its dead predecessor. Who waits for a machine that vanished without a word finds
-# out by a ping, which has a minute. A Flight server takes pings that come more often than every five minutes
-# for an attack, and that cannot be changed from Python.
+# out by a ping, which has a minute. A Flight server takes pings that come more often than every five
+# minutes for an attack, and that cannot be changed from Python.
 _CHANNEL = [
     ("grpc.keepalive_time_ms", 330_000),
     ("grpc.keepalive_timeout_ms", 20_000),
