@@ -23,7 +23,7 @@ from headrace.store.aur_compact import chosen, compact_log
 from headrace.store.aur_log import LOG, RowLog, last_time, log_kind
 from headrace.store.aur_read import SessionReader
 from headrace.store.budget import MemoryBudget
-from headrace.store.contract import Compaction, FileKind, Seal, Write, of_kind
+from headrace.store.contract import Compaction, FileKind, Gathered, Seal, Write, of_kind
 from headrace.store.kept import Flags, KeptLayout, ordered, pieces_of, times_in
 from headrace.store.kept_groups import groups_of
 from headrace.store.kept_merge import concatenated
@@ -183,8 +183,9 @@ class AurStore:
                 found[old] = sessions.table.covers(run.hashes[old], times[old], dead)
             return found
 
-        write_sessions, write_log = sessions.gather(watermark_us), self.log.gather(alive, self.seal)
-        return lambda: [*write_sessions(), *write_log()]
+        of_sessions, spilled = sessions.gather(watermark_us), tuple(self.log.spilled)
+        sections = (*of_sessions.sections, *self.log.gather(alive))
+        return Gathered(self.seal, sections, (*of_sessions.spilled, *spilled))
 
     def settle(self, segments: list[Segment], watermark_us: int | None) -> None:
         self.sessions.settle([segment for segment in segments if segment.kind != LOG], watermark_us)

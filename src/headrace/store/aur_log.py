@@ -2,7 +2,7 @@
 
 Invariants: a row is in one segment, or in the running epoch. The rows of a committed segment may also be
 held in memory, as the very run that was sealed. A segment has one section, whose number is its latest time.
-Threads: the partition's own; the thunk of `gather` runs beside `read`.
+Threads: the partition's own.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class RowLog:
     _fresh: list[Run] = field(default_factory=list)
     _arranged: bool = False
     _held: dict[Segment, Run] = field(default_factory=dict)
-    _sealed: dict[Segment, Run] = field(default_factory=dict)
+    _gathered: Run | None = None  # what the running epoch leaves to be sealed
     fresh_bytes: int = 0
     held_bytes: int = 0
 
@@ -141,28 +141,30 @@ class RowLog:
 
     # ── commit ───────────────────────────────────────────────────────────────────────────────
 
-    def gather(self, alive: Callable[[Run], Flags], seal: Seal) -> Callable[[], list[Segment]]:
+    def gather(self, alive: Callable[[Run], Flags]) -> tuple[tuple[FileKind, Sections], ...]:
         """What is to be written of the running epoch: the rows that are alive."""
         run = self.arranged()
         wanted = alive(run)
         if not wanted.all():
             run = taken(self.layout, run, wanted)
-        sealed = self._sealed = {}
-        spilled, layout = list(self.spilled), self.layout
-
-        def write() -> list[Segment]:
-            if not len(run):
-                return spilled
-            segment = seal(log_kind(layout), sections_of(layout, run))
-            sealed[segment] = run
-            return [*spilled, segment]
-
-        return write
+        self._gathered = run
+        return ((log_kind(self.layout), sections_of(self.layout, run)),) if len(run) else ()
 
     def settle(self, segments: list[Segment]) -> None:
-        self._held.update(self._sealed)
-        there = set(segments)
+        there, run = set(segments), self._gathered
+        if run is not None and segments and segments[-1] not in (*self.segments, *self.spilled):
+            if _is_of(segments[-1], self.layout, run):
+                self._held[segments[-1]] = run
         self._held = {segment: run for segment, run in self._held.items() if segment in there}
         self.held_bytes = sum(run.nbytes for run in self._held.values())
-        self.segments, self.spilled, self._sealed = segments, [], {}
+        self.segments, self.spilled, self._gathered = segments, [], None
         self._fresh, self._arranged, self.fresh_bytes, self.rows_in = [], False, 0, 0
+
+
+def _is_of(segment: Segment, layout: KeptLayout, run: Run) -> bool:
+    """Whether a new segment is the run that was gathered, and not what a compaction left."""
+    if not len(run) or segment.rows != len(run):
+        return False
+    (entry,) = segment.sections.values()
+    latest = int(times_in(layout, run).max())
+    return (entry.slice, entry.min_hash, entry.max_hash) == (latest, run.hashes[0], run.hashes[-1])

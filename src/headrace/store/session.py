@@ -27,7 +27,7 @@ from headrace.store import timers
 from headrace.store.arrow import probe_of
 from headrace.store.budget import MemoryBudget
 from headrace.store.compact import plan
-from headrace.store.contract import Compaction, FileKind, Gathered, Seal, Sections, Write, of_kind
+from headrace.store.contract import Compaction, FileKind, Gathered, Seal, Sections, of_kind
 from headrace.store.kept_merge import concatenated
 from headrace.store.run import U64, Run
 from headrace.store.segment import Segment
@@ -253,7 +253,7 @@ class SessionStore:
 
     # ── commit ───────────────────────────────────────────────────────────────────────────────
 
-    def gather(self, watermark_us: int | None) -> Write:
+    def gather(self, watermark_us: int | None) -> Gathered:
         """The sessions that the epoch changed and the watermark leaves alive, and their timers."""
         run = self.table.dirty_live(self.layout.dead_through(watermark_us))
         ends = self._timers(run, watermark_us)
