@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from headrace.kernels.order import by_hash
 from headrace.spec import OperatorSpec
 from headrace.store.budget import MemoryBudget
 from headrace.store.contract import Seal
@@ -54,7 +55,7 @@ def changed(layout: KeptLayout, old: list[Run], new: list[Run]) -> tuple[Run, Fl
     run = concatenated([*kept, late], layout)
     fresh = np.zeros(len(run), np.bool_)
     fresh[len(run) - len(late) :] = True
-    order = np.argsort(run.hashes, kind="stable")
+    order = by_hash(run.hashes)
     return Run(run.hashes[order], run.words[order], run.heap), fresh[order]
 
 

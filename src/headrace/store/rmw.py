@@ -21,6 +21,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from headrace.kernels.order import by_hash
 from headrace.spec import OperatorSpec, Window
 from headrace.store.arrow import probe_of, results_of
 from headrace.store.budget import MemoryBudget
@@ -119,7 +120,7 @@ class RmwStore:
         """Bring the stored values of freshly inserted keys into the table; how many had one."""
         if state.complete:
             return 0
-        ordered = fresh[np.argsort(state.table.hashes[fresh], kind="stable")]
+        ordered = fresh[by_hash(state.table.hashes[fresh])]
         found = lookup_all([*self.segments, *self.spilled][::-1], slice_us, state.table.keys_of(ordered))
         hit = np.flatnonzero(found.mask)
         if len(hit):
