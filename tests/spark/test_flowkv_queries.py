@@ -119,7 +119,7 @@ def test_rows_are_those_of_a_batch_computation(
     started = start(streamed(streams, query), tmp_path)
     assert started.rows() == expected
     if query == "q7":  # the rest of the bids came too late, and was counted
-        batches = hr.progress(started.query)["parts"]
+        batches = hr.progress(started.query)["bidders"]
         assert sum(batch.late_rows for batch in batches) == oracle.late_bids() > 100
 
 
