@@ -27,7 +27,7 @@ from headrace.bench.sides import ROCKSDB as SPARK_ROCKSDB
 from headrace.errors import QueryError
 
 PARTITIONS = 2
-PER_WINDOW = "once_per_window"  # q5 as if every window had its own copy of a row
+SLICED, PER_WINDOW = "sliced", "once_per_window"  # q5 as it is, and with a copy of each row per window
 NOT_AHEAD = "nothing_ahead"  # q11_median without reading sessions before they end
 READ_RATIO = "spark.headrace.read.ratio"
 STORES = {"headrace": "auto", "rocksdb": "rocksdb"}
@@ -62,7 +62,7 @@ def measure_all(scale: Scale, names: Sequence[str], console: Console) -> str:
     outcomes: Outcomes = {}
     with tempfile.TemporaryDirectory(prefix="headrace-bench-") as folder:
         scratch = Path(folder)
-        console.print(f"writing {scale.batches} batches of {scale.events:,} events …")
+        console.print(f"writing {scale.sparse.batches} batches of {scale.sparse.events:,} events …")
         write(scale, scratch / "input", _views(names))
         for side in TITLES:
             outcomes.update(_measure_side(side, scale, names, scratch, console))
@@ -70,8 +70,17 @@ def measure_all(scale: Scale, names: Sequence[str], console: Console) -> str:
 
 
 def _views(names: Iterable[str]) -> tuple[str, ...]:
-    bids = ("bid",) if set(names) - {"q8"} else ()
-    return (*bids, "person", "auction") if "q8" in names else bids
+    found = [view for name in names for view in _views_of(name)]
+    return tuple(dict.fromkeys(found))
+
+
+def _views_of(name: str) -> tuple[str, ...]:
+    """The streams that a query reads, those of its extras included."""
+    if name == "q8":
+        return ("person", "auction")
+    if name in ("q5", "q5_append", "q7"):
+        return ("busy", "fine") if name == "q5" else ("busy",)
+    return ("fine",) if name in (SLICED, PER_WINDOW) else ("bid",)
 
 
 def _measure_side(
@@ -104,7 +113,7 @@ def _asked(side: str, names: Sequence[str]) -> list[str]:
     """What a side is asked to run."""
     if side == "spark":
         return [name for name in names if name in flowkv_spark.NAMES]
-    extras = (("q5", PER_WINDOW), ("q11_median", NOT_AHEAD)) if side == "headrace" else ()
+    extras = (("q5", SLICED), ("q5", PER_WINDOW), ("q11_median", NOT_AHEAD)) if side == "headrace" else ()
     return [*names, *(extra for name, extra in extras if name in names)]
 
 
@@ -121,9 +130,9 @@ def _query(spark: Any, side: str, name: str, files: Path) -> Any:
     if name == "q8":
         said = flowkv_spark if side == "spark" else queries
         return said.q8(read(spark, files, "person"), read(spark, files, "auction"))
-    bids = read(spark, files, "bid")
-    if name == PER_WINDOW:
-        return queries.counts_per_window(bids)
+    bids = read(spark, files, _views_of(name)[0])
+    if name in (SLICED, PER_WINDOW):
+        return queries.q5(bids) if name == SLICED else queries.counts_per_window(bids)
     if name == NOT_AHEAD:
         spark.conf.set(READ_RATIO, "0")
         unread = queries.q11_median(bids)
@@ -165,7 +174,7 @@ def _report(scale: Scale, names: Sequence[str], outcomes: Outcomes, console: Con
     report.show(
         console, "FlowKV's queries, input rows per second", ("", *TITLES.values(), "state MB"), rows
     )
-    once, per_window = outcomes.get(("headrace", "q5")), outcomes.get(("headrace", PER_WINDOW))
+    once, per_window = (outcomes.get(("headrace", name)) for name in (SLICED, PER_WINDOW))
     if once and per_window:
         ratios["slices"] = once.bytes_per_row / per_window.bytes_per_row
         stored = [f"{one.bytes_per_row:.1f} bytes per bid" for one in (once, per_window)]

@@ -1,8 +1,12 @@
 """Input of the `flowkv` benchmark: NEXMark events as Parquet files, the same for all sides.
 
 No auction or bidder is hot and many are active, so that state outgrows the memory limit; the first event
-comes late enough for all of them to exist. One micro-batch is `FILES_PER_BATCH` files of a stream. Persons
-and auctions are few among the events, so q8 has its own, denser, stretch of them.
+comes late enough for all of them to exist. One micro-batch is `FILES_PER_BATCH` files of a stream.
+
+- `bid` is sparse: a bidder pauses for longer than a session's gap now and then, and so sessions end.
+- `busy` is dense, for fixed windows: a window has several bids of a key, as where windows are long.
+- `fine` is in batches shorter than a slice: what is stored per bid then depends on nothing but the slices.
+- Persons and auctions are few among the events, so q8 has its own, denser, stretch of them.
 """
 
 from __future__ import annotations
@@ -28,15 +32,13 @@ _COLUMNS = {
 
 
 @dataclass(frozen=True)
-class Scale:
+class Stretch:
     """`batches` micro-batches of `events` events; `rate` is events per second of event time."""
 
     batches: int
     events: int
     rate: int
     active: int  # people, and auctions in flight
-    memory_bytes: int
-    skipped: int  # first batches, in which Spark still compiles
 
     def config(self, times: int = 1) -> NexmarkConfig:
         return NexmarkConfig(
@@ -50,26 +52,54 @@ class Scale:
         )
 
 
-FULL = Scale(batches=12, events=500_000, rate=200_000, active=1_000_000, memory_bytes=32 << 20, skipped=2)
-QUICK = Scale(batches=7, events=200_000, rate=50_000, active=500_000, memory_bytes=16 << 20, skipped=1)
+@dataclass(frozen=True)
+class Scale:
+    """How much there is of each stream."""
+
+    sparse: Stretch
+    busy: Stretch
+    fine: Stretch
+    memory_bytes: int
+    skipped: int  # first batches, in which Spark still compiles
+
+    def of(self, view: str) -> Stretch:
+        return {"busy": self.busy, "fine": self.fine}.get(view, self.sparse)
+
+
+FINE = Stretch(batches=8, events=50_000, rate=100_000, active=200_000)
+FULL = Scale(
+    sparse=Stretch(batches=8, events=800_000, rate=200_000, active=1_000_000),
+    busy=Stretch(batches=8, events=800_000, rate=320_000, active=400_000),
+    fine=FINE,
+    memory_bytes=32 << 20,
+    skipped=2,
+)
+QUICK = Scale(
+    sparse=Stretch(batches=4, events=350_000, rate=70_000, active=500_000),
+    busy=Stretch(batches=4, events=350_000, rate=70_000, active=200_000),
+    fine=FINE,
+    memory_bytes=16 << 20,
+    skipped=1,
+)
 
 
 def write(scale: Scale, folder: Path, views: tuple[str, ...]) -> None:
     """Write the files of these views; their modification times put them in order."""
     for view in views:
-        _write_view(scale, folder / view, view)
+        _write_view(scale.of(view), folder / view, view)
 
 
-def _write_view(scale: Scale, folder: Path, view: str) -> None:
+def _write_view(stretch: Stretch, folder: Path, view: str) -> None:
     folder.mkdir(parents=True)
-    times = 1 if view == "bid" else JOIN_EVENTS
-    generator, events = NexmarkGenerator(scale.config(times)), scale.events * times
-    first = 50 * scale.active
-    for number in range(scale.batches):
+    joined = view in ("person", "auction")
+    times, kind = (JOIN_EVENTS, view) if joined else (1, "bid")
+    generator, events = NexmarkGenerator(stretch.config(times)), stretch.events * times
+    first = 50 * stretch.active
+    for number in range(stretch.batches):
         start = first + number * events
         for part in range(FILES_PER_BATCH):
             low, high = (start + events * at // FILES_PER_BATCH for at in (part, part + 1))
-            rows = pa.Table.from_batches(generator.batches(view, low, high)).select(_COLUMNS[view])
+            rows = pa.Table.from_batches(generator.batches(kind, low, high)).select(_COLUMNS[kind])
             path = folder / f"{number:05d}-{part}.parquet"
             pq.write_table(rows, path, compression="lz4")
             stamp = 1_700_000_000 + number * FILES_PER_BATCH + part
