@@ -64,6 +64,11 @@ class Closing:
     bound_us: int | None  # windows that end up to here are closed
 
 
+def vouched_for(base: Manifest, ticket: Ticket, run: int) -> bool:
+    """Whether the coordinator knows of no newer attempt at the base; only another driver can have one."""
+    return (base.run, base.attempt) == (run, ticket.base_attempt)
+
+
 @dataclass(frozen=True)
 class Asked:
     """Shared storage was asked who wrote a base, while the batch that starts from it went on."""

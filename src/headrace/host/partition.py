@@ -25,7 +25,7 @@ from headrace.checkpoint.steps import Moment
 from headrace.errors import Fenced, TryAgain
 from headrace.format.manifest import Manifest
 from headrace.format.names import Attempt, manifests_of, parse_manifest
-from headrace.host.behind import Asked
+from headrace.host.behind import Asked, vouched_for
 from headrace.host.commit import EpochCommit
 from headrace.host.contract import Ticket
 from headrace.host.home import PartitionHome
@@ -132,7 +132,11 @@ class Partition:
         if held is None:
             return self._store_at(ticket, run), None
         held.seal = self._sealer(ticket, run)
-        return held, self.crew.sealers.submit(self._shared, ticket.base)
+        assert self.manifest is not None
+        # A batch that waits for the answer gets it from a sealer; else no sealer is kept from its work.
+        vouched = vouched_for(self.manifest, ticket, run)
+        ask = self.crew.uploads if vouched else self.crew.sealers
+        return held, ask.submit(self._shared, ticket.base)
 
     def _is_unsealed(self, version: int | None) -> bool:
         """Whether the version was logged here a moment ago, and its store is not clean yet."""

@@ -23,7 +23,7 @@ from headrace.coordinator.frontier import advance, watermark_ms
 from headrace.errors import Fenced
 from headrace.format.manifest import Manifest
 from headrace.format.names import Attempt
-from headrace.host.behind import Asked, Closing, Drafted, draft, hidden_of, log_epoch
+from headrace.host.behind import Asked, Closing, Drafted, draft, hidden_of, log_epoch, vouched_for
 from headrace.host.contract import Summary, Ticket
 from headrace.store.contract import ReadsAhead, Store, Write
 from headrace.store.migrate import stored_as
@@ -122,8 +122,8 @@ class PartitionTransaction:
         if self._truth is None or self._base is None:
             return
         asked = Asked(self._truth, self._base.written_by)
-        if (self._base.run, self._base.attempt) == (self._run, self._ticket.base_attempt):
-            self._partition.asked = asked  # the coordinator knows of no newer one: the next batch looks
+        if vouched_for(self._base, self._ticket, self._run):
+            self._partition.asked = asked  # the next batch looks
         else:
             asked.check(self._partition.crew.wait)
 
