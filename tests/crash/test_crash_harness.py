@@ -12,6 +12,7 @@ import pytest
 
 from headrace.options import COMMIT_MODES
 from headrace.testing import crash_verdict
+from headrace.testing.crash_batches import NotAllRead, batches_as_read, ends_of
 from headrace.testing.crash_input import FILES, Row, batches
 from headrace.testing.crash_model import Expected, expected
 from headrace.testing.crash_plan import PHASES, PHASES_BEHIND, STARTING, TARGETS, plan
@@ -166,6 +167,25 @@ def test_a_function_by_hand() -> None:
     found = expected("apply", [[_row(0, 2.0), _row(1)], [_row(CLOSING, None)]])
     assert found.emitted[1] == Counter([("u", 1, 0, 2, 1.5, "n|n")])
     assert found.state == {"narrow": Counter([("u", 1, NARROW_US, CLOSING * SECOND, None, 7, "n")])}
+
+
+def test_a_file_that_spark_had_noted_joins_the_next_batch(tmp_path: Path) -> None:
+    """Killed between its source's log and the batch's offsets, Spark puts two files into one batch."""
+    offsets = tmp_path / "offsets"
+    offsets.mkdir()
+    for number, ends in enumerate([(0, 0), (2, 1), (3, 3)]):
+        said = [json.dumps({"logOffset": end}) for end in ends]
+        (offsets / str(number)).write_text("\n".join(["v1", "{}", *said]))
+    (offsets / ".2.crc").touch()
+    files = [[_row(number, bid=1), _row(number, bid=-1)] for number in range(4)]
+    read = batches_as_read(files, ends_of(tmp_path))
+    assert [[(row.ts_us // SECOND, row.bid) for row in batch] for batch in read] == [
+        [(0, 1), (0, -1)],
+        [(1, 1), (2, 1), (1, -1)],
+        [(3, 1), (2, -1), (3, -1)],
+    ]
+    with pytest.raises(NotAllRead, match="of 5 files"):
+        batches_as_read([*files, files[0]], ends_of(tmp_path))
 
 
 def _sink(folder: Path, rows: list[tuple[str, int]]) -> None:

@@ -20,6 +20,7 @@ from headrace.coordinator.recover import Recovery
 from headrace.errors import HeadraceError
 from headrace.spark.checkpoint_files import LocalFiles
 from headrace.spec import TIME, WINDOW_END, WINDOW_START, OperatorSpec
+from headrace.testing.crash_batches import NotAllRead, batches_as_read, ends_of
 from headrace.testing.crash_input import batches
 from headrace.testing.crash_model import Expected, Output, Values, expected
 from headrace.testing.crash_plan import Plan
@@ -32,10 +33,14 @@ _KNOWN_IN_LANE = ("local", "spark", "tmp", "work", "warehouse", "driver.log", "r
 
 def problems(folder: Path, plan: Plan) -> list[str]:
     """Everything that differs from the uninterrupted run; empty when nothing does."""
-    model = expected(plan.kind, batches(plan.seed)[: plan.files])
+    try:
+        read = batches_as_read(batches(plan.seed)[: plan.files], ends_of(folder / "ck"))
+    except NotAllRead as error:
+        return [str(error)]
+    model = expected(plan.kind, read)
     found = _output_problems(folder, model)
     found += _recovery_problems(folder) or _state_problems(folder, model)
-    return found + _stray_problems(folder) + _log_problems(folder, plan.files)
+    return found + _stray_problems(folder) + _log_problems(folder, len(read))
 
 
 def _recovery_problems(folder: Path) -> list[str]:
