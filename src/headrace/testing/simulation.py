@@ -3,8 +3,8 @@
 One seed is one run: a few batches in one of the commit modes, with faults drawn from the seed: requests
 that are applied or not and reported or not, that are slow, or late and out of order (`testing/weather.py`),
 background jobs in any order, also while others wait for storage, a death at any moment of the pipeline or
-at any request, steps that seem to stand still, a driver that forgets a batch, a local disk that is lost. No
-Spark, no threads, no clock.
+at any request, steps that seem to stand still, a driver that forgets a batch, a local disk that is full or
+lost. No Spark, no threads, no clock.
 
 What must hold: every batch gives what a plain dict gives; what a version holds never changes once it was
 published; a batch is lost only with the local disk, then only the last one, and `decide` takes back just
@@ -216,10 +216,7 @@ class Simulation:
     # ── the end ──────────────────────────────────────────────────────────────────────────────
 
     def calm(self) -> None:
-        """The weather clears; what was on its way arrives."""
-        self.weather.climate = Climate()
-        while self.storage.late:
-            self.storage.arrive(self.randomness)
+        self.weather.clear()
 
     def verify(self) -> None:
         """With everything published, shared storage alone has the state."""

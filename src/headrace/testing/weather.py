@@ -2,7 +2,8 @@
 
 A request may be refused, or lose its reply, or be lost and then perhaps arrive late, after others; it may
 take so long that other jobs run meanwhile, or that its step seems to stand still and is done again beside
-it; and the process may die at any request and at any moment of the pipeline. Threads: one.
+it; the local disk may be full for a while; and the process may die at any request and at any moment of the
+pipeline. Threads: one.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from headrace.checkpoint.steps import Moment
+from headrace.errors import TryAgain
 from headrace.testing.clock import ManualClock
 from headrace.testing.faulty_blobs import Outcome
 from headrace.testing.simulated_storage import SimulatedStorage
@@ -19,6 +21,7 @@ from headrace.testing.stepped_crew import Crash
 
 STALL_MS = 120_000.0  # twice what a step may be silent
 MEANWHILE_MAX = 3  # jobs that run while one request is under way
+_WRITES = (Moment.LOGGING, Moment.SEALING, Moment.RECOVERING)  # before something goes to the local disk
 _FAULTS = (Outcome.REFUSED, Outcome.REPLY_LOST, Outcome.REQUEST_LOST)
 
 
@@ -44,6 +47,13 @@ class Weather:
     randomness: random.Random
     climate: Climate
     storage: SimulatedStorage
+    is_disk_full: bool = False
+
+    def clear(self) -> None:
+        """Nothing goes wrong from now on, and what was on its way arrives."""
+        self.climate, self.is_disk_full = Climate(), False
+        while self.storage.late:
+            self.storage.arrive(self.randomness)
 
     def outcome(self, operation: str) -> Outcome:
         self._perhaps_crash()
@@ -53,6 +63,11 @@ class Weather:
 
     def probe(self, moment: Moment) -> None:
         self._perhaps_crash()
+        if moment in _WRITES:
+            likely = 0.7 if self.is_disk_full else self.climate.fault_rate * 0.2
+            self.is_disk_full = self.randomness.random() < likely
+            if self.is_disk_full:
+                raise TryAgain("the local disk is full: an injected fault")
 
     def lost(self, write: Callable[[], None]) -> None:
         """Half of the lost requests are only late."""
