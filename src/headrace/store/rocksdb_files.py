@@ -32,6 +32,8 @@ SST = "sst"  # the kind of RocksDB's files in a manifest
 _CACHE_MIN = 1 << 20
 _WRITE_PART = 3  # a third of the memory may be unflushed writes
 _MANIFEST_BYTES = 1 << 20
+_LEVEL_0_FILES = 4  # RocksDB's own trigger of compaction
+_FILE_MIN = 1 << 20
 _CHECKPOINT = "checkpoint"
 
 
@@ -176,7 +178,12 @@ def _options(cache: rocksdict.Cache, buffers: rocksdict.WriteBufferManager) -> r
     options.create_if_missing(True)
     options.set_block_based_table_factory(blocks)
     options.set_write_buffer_manager(buffers)
-    options.set_write_buffer_size(min(64 << 20, max(64 << 10, buffers.get_buffer_size() // 2)))
+    memtable = min(64 << 20, max(64 << 10, buffers.get_buffer_size() // 2))
+    options.set_write_buffer_size(memtable)
+    # By the guide the first level is as large as level 0 grows before it is compacted; with the default of
+    # 256 MB beside small memtables every compaction would write all of a small state anew.
+    options.set_max_bytes_for_level_base(_LEVEL_0_FILES * memtable)
+    options.set_target_file_size_base(max(_LEVEL_0_FILES * memtable // 10, _FILE_MIN))
     options.set_level_compaction_dynamic_level_bytes(True)
     options.set_max_background_jobs(2)
     options.set_bytes_per_sync(1 << 20)
