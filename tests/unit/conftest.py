@@ -10,12 +10,15 @@ import pytest
 from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
+from headrace.testing import short_spark
+
 
 @pytest.fixture(scope="module")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     folder: Path = tmp_path_factory.mktemp("spark")
     session = (
         SparkSession.builder.master("local[1]")
+        .config(map=short_spark.SETTINGS)
         .config("spark.ui.enabled", "false")
         .config("spark.sql.shuffle.partitions", "1")
         .config("spark.sql.warehouse.dir", str(folder / "warehouse"))

@@ -21,6 +21,7 @@ from headrace.spark.checkpoint_files import HadoopFiles, LocalFiles
 from headrace.spark.driver import RunningCoordinator, coordinator_for
 from headrace.spark.task import TaskPlan, task_of
 from headrace.spec import OperatorSpec
+from headrace.testing import short_spark
 
 pytestmark = pytest.mark.spark
 
@@ -32,6 +33,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     base = tmp_path_factory.mktemp("spark")
     session = (
         SparkSession.builder.master("local[2]")
+        .config(map=short_spark.SETTINGS)
         .config("spark.ui.enabled", "false")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.adaptive.streaming.stateless.enabled", "false")

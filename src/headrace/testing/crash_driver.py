@@ -19,6 +19,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 import headrace as hr
+from headrace.testing import short_spark
 from headrace.testing.crash_classes import java_option
 from headrace.testing.crash_input import SCHEMA
 from headrace.testing.crash_lane import CURRENT, DESCRIPTION, DONE, OVER, STOPS
@@ -32,11 +33,9 @@ def session(folder: Path) -> Any:
     """A Spark of two cores that tries a task four times and keeps every file under `folder`."""
     from pyspark.sql import SparkSession
 
-    java = (
-        f"-XX:-UsePerfData -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Djava.io.tmpdir={folder / 'tmp'} "
-        f"{java_option()}"
-    )
+    java = f"-XX:-UsePerfData {short_spark.JAVA} -Djava.io.tmpdir={folder / 'tmp'} {java_option()}"
     settings = {
+        **short_spark.SETTINGS,
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.host": "127.0.0.1",
@@ -46,9 +45,6 @@ def session(folder: Path) -> Any:
         "spark.local.dir": str(folder / "spark"),
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.sql.shuffle.partitions": "2",
-        # A driver lives for seconds: compiling plans would cost more than it saves.
-        "spark.sql.codegen.wholeStage": "false",
-        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
         "spark.sql.session.timeZone": "UTC",
         # One log file per batch says which rows a batch has added.
         "spark.sql.streaming.fileSink.log.compactInterval": "1000",
