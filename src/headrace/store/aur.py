@@ -31,6 +31,7 @@ from headrace.store.kept_results import computation_of
 from headrace.store.run import Run
 from headrace.store.segment import Segment
 from headrace.store.session import SessionStore, session_kinds
+from headrace.store.slices import times_of
 
 _FOREVER_US = (1 << 62) - 1
 
@@ -99,7 +100,7 @@ class AurStore:
 
     @property
     def prefetch_hits(self) -> int:
-        return self.reader.hits
+        return self.reader.used
 
     @property
     def prefetch_misses(self) -> int:
@@ -110,6 +111,7 @@ class AurStore:
     def apply(self, rows: pa.RecordBatch) -> None:
         rows = self.sessions.timely(rows)
         if rows.num_rows:
+            self.reader.seen_us = max(self.reader.seen_us or 0, int(times_of(rows).max()))
             self.sessions.fold(rows)
             self.log.add(pieces_of(self.layout, rows))
             self._make_room()
@@ -141,7 +143,7 @@ class AurStore:
             log.spill(self.seal)
         if self.memory_bytes > share:
             log.release()
-        if self.memory_bytes > share:
+        if self.memory_bytes - self.sessions.overdrawn_bytes > share:
             self.reader.buffer.clear()
 
     # ── results out ──────────────────────────────────────────────────────────────────────────

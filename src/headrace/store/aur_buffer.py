@@ -13,7 +13,7 @@ import numpy as np
 
 from headrace.kernels.session_rows import among
 from headrace.store.aur_log import pick
-from headrace.store.kept import Flags, KeptLayout, ordered, taken
+from headrace.store.kept import I64, Flags, KeptLayout, ordered, taken
 from headrace.store.kept_merge import concatenated, no_rows
 from headrace.store.run import U64, Run
 
@@ -23,12 +23,24 @@ AHEAD = 16  # as many times the sessions that end at once are read ahead, if tha
 def many_ahead(ratio: float, live: int, ending: int, bytes_max: int, bytes_of_one: int) -> int:
     """How many sessions to read ahead: by the ratio or by how many end at once, as far as memory goes.
 
-    None, where memory would not last for as many as end at once: each block would be read again anyway.
+    None, where memory would not last for twice as many as end at once: what ends next is found by looking
+    through all timers, and each block would be read again for the next batch anyway.
     """
     if ratio <= 0:
         return 0
     fit = bytes_max // max(1, bytes_of_one)
-    return 0 if fit < ending else min(max(int(ratio * live), AHEAD * ending), fit)
+    return 0 if fit < 2 * ending else min(max(int(ratio * live), AHEAD * ending), fit)
+
+
+def soonest(ends: I64, many: int, at_least: int, seen_us: int | None) -> I64:
+    """Which sessions to read ahead: the `many` that end first, as far as they are sure to end.
+
+    Event time has passed the ends up to `seen_us`: only rows out of order can still put those off. Later
+    ones may well grow, so of them no more are read than make up `at_least`.
+    """
+    order: I64 = np.argsort(ends, kind="stable")[:many]
+    sure = len(order) if seen_us is None else int(np.searchsorted(ends[order], seen_us, "right"))
+    return order[: max(sure, min(at_least, len(order)))]
 
 
 @dataclass
@@ -36,6 +48,8 @@ class PrefetchBuffer:
     """Rows by hash."""
 
     layout: KeptLayout
+
+    in_vain: int = 0  # hashes that were read ahead and not used: they grew, or had to make room
 
     def __post_init__(self) -> None:
         self._run = no_rows(self.layout)
@@ -59,8 +73,9 @@ class PrefetchBuffer:
         lacking: Flags = (held != hashes) | (places == len(self._run))
         return lacking
 
-    def drop(self, hashes: U64) -> None:
-        """These, in order, were used or have grown."""
+    def drop(self, hashes: U64, grown: U64) -> None:
+        """These, in order, were used; of those that have grown, what is here was read in vain."""
+        self.in_vain += int(np.count_nonzero(~self.lacks(grown)))
         kept = ~among(self._run.hashes, hashes)
         if not kept.all():
             self._run = taken(self.layout, self._run, kept)
@@ -73,6 +88,7 @@ class PrefetchBuffer:
             self._run = ordered(concatenated([self._run, part], self.layout))
 
     def clear(self) -> None:
+        self.in_vain += len(self)
         self._run = no_rows(self.layout)
 
 

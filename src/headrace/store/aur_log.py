@@ -152,9 +152,9 @@ class RowLog:
 
     def settle(self, segments: list[Segment]) -> None:
         there, run = set(segments), self._gathered
-        if run is not None and segments and segments[-1] not in (*self.segments, *self.spilled):
-            if _is_of(segments[-1], self.layout, run):
-                self._held[segments[-1]] = run
+        new = segments[-1:] if segments and segments[-1] not in (*self.segments, *self.spilled) else []
+        if run is not None and new and _is_of(new[0], self.layout, run):
+            self._held[new[0]] = run
         self._held = {segment: run for segment, run in self._held.items() if segment in there}
         self.held_bytes = sum(run.nbytes for run in self._held.values())
         self.segments, self.spilled, self._gathered = segments, [], None

@@ -3,6 +3,7 @@
 Sessions are taken in the order of their hashes, in parts of a bounded number of rows, so that a block of
 the log is read once for all of them. When much of a part must be read from disk, rows of sessions that are
 expected to end next, and that lie in the same range of hashes, are read with it into the prefetch buffer.
+Without a read ratio each session is read by itself, and nothing ahead.
 Invariant: rows that were read ahead are used only where they are all that the session counts.
 Threads: the partition's own.
 """
@@ -18,7 +19,7 @@ import numpy as np
 from headrace.errors import StateCorrupt
 from headrace.kernels.session_rows import among
 from headrace.store import timers
-from headrace.store.aur_buffer import PrefetchBuffer, many_ahead
+from headrace.store.aur_buffer import PrefetchBuffer, many_ahead, soonest
 from headrace.store.aur_compact import sessions_of
 from headrace.store.aur_log import RowLog, pick
 from headrace.store.budget import MemoryBudget
@@ -51,8 +52,10 @@ class SessionReader:
     sessions: SessionStore
     log: RowLog
     budget: MemoryBudget
-    hits: int = 0
-    misses: int = 0
+    used: int = 0  # sessions that ended with rows that a scan for many sessions had brought
+    found_ahead: int = 0  # those of them that an earlier scan had brought
+    alone: int = 0  # sessions that were read by themselves
+    seen_us: int | None = None  # the latest event time so far
     ahead_us: int | None = None  # what was read ahead has ended by then
     buffer: PrefetchBuffer = field(init=False)
 
@@ -74,13 +77,28 @@ class SessionReader:
             whole = self._whole(sessions, here)
             if whole.any():
                 yield self._matched(_where(sessions, whole), here)
-            self.buffer.drop(hashes)  # used, or grown since
             missed = _where(sessions, ~whole)
-            self.hits, self.misses = self.hits + len(sessions) - len(missed), self.misses + len(missed)
+            self.buffer.drop(hashes, distinct(missed.hashes))
+            self._count(len(sessions), len(missed))
             if len(missed) > MISSED_MANY * len(sessions) and nearest is None:
                 nearest = self._nearest(ending, watermark_us)
             if len(missed):
                 yield self._matched(missed, self._read(distinct(missed.hashes), nearest, until))
+
+    @property
+    def misses(self) -> int:
+        """Sessions that were read in vain, or alone."""
+        return self.alone + self.buffer.in_vain
+
+    def _count(self, ended: int, missed: int) -> None:
+        if self._reads_alone:
+            self.alone += ended
+        else:
+            self.used, self.found_ahead = self.used + ended, self.found_ahead + ended - missed
+
+    @property
+    def _reads_alone(self) -> bool:
+        return self.layout.spec.read_ratio <= 0
 
     def _cut(self, ending: Run) -> Iterator[tuple[Run, int]]:
         """Parts with a bounded number of rows, and the hash at which the next part begins."""
@@ -118,9 +136,7 @@ class SessionReader:
         if nearest is not None:
             ahead = nearest[nearest <= np.uint64(until - 1)] if until else nearest[:0]
             ahead = ahead[self.buffer.lacks(ahead) & ~among(ahead, missed)]
-        rows = self.log.read(
-            np.sort(np.concatenate([missed, ahead])), alone=self.layout.spec.read_ratio == 0
-        )
+        rows = self.log.read(np.sort(np.concatenate([missed, ahead])), alone=self._reads_alone)
         self._row_bytes = max(1, rows.nbytes // max(1, len(rows)))
         if len(ahead):
             self.buffer.put(pick(rows, ahead), self.buffer_max)
@@ -142,29 +158,22 @@ class SessionReader:
         lasts, near = store.table.nearest(layout.closed_through(watermark_us), asked)
         found = [(lasts + layout.window.width_us, near), *self._nearest_on_disk(asked, watermark_us)]
         ends, hashes = (np.concatenate(parts) for parts in zip(*found, strict=True))
-        lacking = self.buffer.lacks(hashes)
-        ends, hashes = ends[lacking], hashes[lacking]
-        if len(ends) > many:
-            chosen = np.argpartition(ends, many - 1)[:many]
-            ends, hashes = ends[chosen], hashes[chosen]
+        lacking = np.flatnonzero(self.buffer.lacks(hashes))
+        chosen = lacking[soonest(ends[lacking], many, int(layout.spec.read_ratio * live), self.seen_us)]
+        ends, hashes = ends[chosen], hashes[chosen]
         self.ahead_us = max(self.ahead_us or watermark_us, int(ends.max(initial=watermark_us)))
         return distinct(hashes)
 
     def _nearest_on_disk(self, many: int, watermark_us: int) -> Iterator[tuple[I64, U64]]:
-        """Ends and hashes of sessions that are not in memory.
-
-        Their timers say where to look; most of them are of sessions that have grown since.
-        """
+        """Ends and hashes of sessions that are not in memory, as their timers say."""
         store = self.sessions
         if store.is_complete:
             return
         held = of_kind([*store.segments, *store.spilled], timers.TIMERS)
-        for said, hashes in islice(timers.coming(held, watermark_us, many), TIMER_READS_MAX):
-            found = store.absent(distinct(hashes))
-            ends = store.layout.lasts(found) + store.layout.window.width_us
-            soon = (ends > watermark_us) & (ends <= said[-1])
-            yield ends[soon], found.hashes[soon]
-            many -= int(np.count_nonzero(soon))
+        for ends, hashes in islice(timers.coming(held, watermark_us, many), TIMER_READS_MAX):
+            absent = ~store.table.holds(hashes)
+            yield ends[absent], hashes[absent]
+            many -= int(np.count_nonzero(absent))
             if many <= 0:
                 return
 

@@ -159,6 +159,11 @@ class SessionStore:
     def memory_bytes(self) -> int:
         return self.table.nbytes + sum(segment.memory_bytes for segment in (*self.segments, *self.spilled))
 
+    @property
+    def overdrawn_bytes(self) -> int:
+        """What the running batch takes beyond the share; it leaves with the batch."""
+        return max(0, self.memory_bytes - self.budget.share_bytes)
+
     def keys_after(self, watermark_us: int | None) -> int:
         """Sessions alive then; those outside of memory as far as known."""
         dead = self.layout.dead_through(watermark_us)

@@ -80,11 +80,12 @@ def due(
 
 def coming(segments: Sequence[Segment], after_us: int, many: int) -> Iterator[tuple[I64, U64]]:
     """Ends after `after_us` and the hashes that they are of, about `many` at once, nearer ones first."""
-    yield from _current(segments, time_bound(after_us) + 1, 1 << 64, max(many, CHUNK_ROWS_MIN))
+    rows = max(many, CHUNK_ROWS_MIN)
+    yield from _current(segments, time_bound(after_us) + 1, 1 << 64, rows, newer_many=1 << 62)
 
 
 def _current(
-    segments: Sequence[Segment], low: int, high: int, chunk_rows: int
+    segments: Sequence[Segment], low: int, high: int, chunk_rows: int, newer_many: int = NEWER_MANY
 ) -> Iterator[tuple[I64, U64]]:
     """Ends and hashes of the timers in a range of order keys, without those known to be of the past."""
     sources = [(segment, SECTION) for segment in segments]
@@ -94,11 +95,14 @@ def _current(
         together, bounds = concatenate(runs, np.empty(0, np.int64))
         hashes = np.ascontiguousarray(together.words[:, 0])
         first = int(together.hashes.min())
-        kept = _true_yet(segments, hashes, np.repeat(np.arange(len(runs)), np.diff(bounds)), first)
+        numbers = np.repeat(np.arange(len(runs)), np.diff(bounds))
+        kept = _true_yet(segments, hashes, numbers, first, newer_many)
         yield time_key(together.hashes[kept]).view(np.int64), hashes[kept]
 
 
-def _true_yet(segments: Sequence[Segment], hashes: U64, numbers: I64, low: int) -> npt.NDArray[np.bool_]:
+def _true_yet(
+    segments: Sequence[Segment], hashes: U64, numbers: I64, low: int, newer_many: int
+) -> npt.NDArray[np.bool_]:
     """Which timers no newer segment speaks against; `numbers` are the places of their segments.
 
     A newer segment with the hash has it at the same end or later, so not before `low`, the first end.
@@ -107,7 +111,7 @@ def _true_yet(segments: Sequence[Segment], hashes: U64, numbers: I64, low: int) 
     same, newest = np.empty(len(hashes), np.int64), np.empty(len(hashes), np.int64)
     enter(hashes, numbers, slots, same, newest)
     counts = [segment.count_range(SECTION, low, 1 << 64) for segment in segments]
-    if sum(counts) <= NEWER_MANY * len(hashes):
+    if sum(counts) <= newer_many * len(hashes):
         for number, segment in enumerate(segments):
             if number == 0 or not counts[number]:
                 continue
