@@ -1,0 +1,60 @@
+"""Protects the input of `bench flowkv`: what its figures mean depends on how batches and windows lie."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from headrace.bench import flowkv
+from headrace.bench.flowkv_input import FINE, FULL, QUICK, Scale, Stretch, write
+from headrace.bench.nexmark import queries
+
+SLICE_US, WINDOW_US, DELAY_US = 2_000_000, 10_000_000, 4_000_000
+ROW_BYTES = 40  # hash, key nulls, key, flags, count
+
+
+def written(folder: Path, view: str) -> list[pa.Table]:
+    """The rows of each batch."""
+    files = sorted((folder / view).iterdir())
+    numbers = sorted({path.name.split("-")[0] for path in files})
+    return [
+        pa.concat_tables([pq.read_table(path) for path in files if path.name.startswith(number)])
+        for number in numbers
+    ]
+
+
+def times_us(rows: pa.Table) -> np.ndarray:
+    return rows["dateTime"].combine_chunks().cast(pa.timestamp("us", "UTC")).cast(pa.int64()).to_numpy()
+
+
+def test_a_fine_batch_lies_in_one_slice(tmp_path: Path) -> None:
+    """So that a bid is one row with slices, and five without, in every batch."""
+    write(Scale(FINE, FINE, FINE, 1, 1), tmp_path, ("fine",))
+    batches = written(tmp_path, "fine")
+    assert len(batches) == FINE.batches
+    assert all(len(np.unique(times_us(rows) // SLICE_US)) == 1 for rows in batches)
+
+
+def test_every_query_finds_the_streams_it_reads() -> None:
+    streams = set(flowkv._views(queries.NAMES))
+    assert streams == {"bid", "busy", "fine", "person", "auction"}
+    assert all(set(flowkv._views_of(name)) <= streams for name in flowkv._asked("headrace", queries.NAMES))
+
+
+@pytest.mark.parametrize("scale", [QUICK, FULL], ids=["quick", "full"])
+def test_state_outgrows_memory_and_windows_close(scale: Scale) -> None:
+    for stretch in (scale.sparse, scale.busy):
+        assert _covers_us(stretch) > WINDOW_US + DELAY_US
+    slices = (WINDOW_US + DELAY_US) // SLICE_US
+    of_slice = scale.busy.rate * 2 * 92 // 100
+    counts = slices * scale.busy.active * (1 - np.exp(-of_slice / scale.busy.active)) * ROW_BYTES
+    bidders = scale.sparse.active * ROW_BYTES
+    assert min(counts, bidders) > scale.memory_bytes
+
+
+def _covers_us(stretch: Stretch) -> int:
+    return stretch.batches * stretch.events * 1_000_000 // stretch.rate
