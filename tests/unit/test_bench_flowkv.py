@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from rich.console import Console
 
 from headrace.bench import flowkv
 from headrace.bench.flowkv_input import FINE, FULL, QUICK, Scale, Stretch, write
@@ -54,6 +56,16 @@ def test_state_outgrows_memory_and_windows_close(scale: Scale) -> None:
     counts = slices * scale.busy.active * (1 - np.exp(-of_slice / scale.busy.active)) * ROW_BYTES
     bidders = scale.sparse.active * ROW_BYTES
     assert min(counts, bidders) > scale.memory_bytes
+
+
+def test_the_last_line_has_every_ratio() -> None:
+    rates = {"headrace": 400.0, "rocksdb": 100.0, "spark": 50.0}
+    outcomes = {(side, "q5"): flowkv.Outcome(rate) for side, rate in rates.items()}
+    outcomes["headrace", flowkv.SLICED] = flowkv.Outcome(1.0, bytes_per_row=37.0)
+    outcomes["headrace", flowkv.PER_WINDOW] = flowkv.Outcome(1.0, bytes_per_row=185.0)
+    said = json.loads(flowkv._report(QUICK, ["q5"], outcomes, Console(quiet=True)))
+    assert said["ratios"] == {"q5": 4.0, "q5_vs_spark": 8.0, "slices": 0.2}
+    assert said["failed"] == []
 
 
 def _covers_us(stretch: Stretch) -> int:
