@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import signal
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +22,13 @@ from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from headrace.spark import task
 from headrace.spark.driver import coordinator_for
 from headrace.testing.crash_input import SCHEMA
 from headrace.testing.crash_queries import build
 
 PARTITIONS = 3
+PAUSED = "headrace.testing.dying_service:open_dying?moment=publishing&pause_s=600"
 
 
 def session(folder: Path) -> SparkSession:
@@ -110,6 +115,34 @@ def main(folder: Path) -> None:
     (folder / "said.json").write_text(json.dumps(said))
 
 
+def redo(folder: Path) -> None:
+    """All hosts die between the acknowledgements of a batch, one of them with its executor."""
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    spark, plain = session(folder), task.task_of
+    spark.conf.set("spark.headrace.host.per", "executor")
+    spark.conf.set("spark.headrace.commit", "async")
+    task.task_of = lambda plan: plain(replace(plan, service=PAUSED))
+    query = run(spark, folder, "running", "redo")
+    task.task_of = plain
+    before = settled_hosts(spark, query)
+    for host in coordinator_for(spark).hosts().values():
+        os.kill(host.pid, signal.SIGKILL)
+    lost = max(before, key=lambda host: len(host["partitions"]))
+    dead, socket = lost["machine"], Path(lost["addresses"]["unix"].removeprefix("grpc+unix://"))
+    os.kill(int(dead.rpartition("-x")[2]), signal.SIGKILL)
+    if socket.parent.name.startswith("hr-"):  # nobody comes back to a lost machine to clean up
+        shutil.rmtree(socket.parent)
+    state = folder / "redo" / "ck" / "headrace-state" / query
+    published = [path.name for path in state.glob("*/p*/manifests/*")]
+    for path in sorted((folder / "more").iterdir()):
+        shutil.copy2(path, folder / "in")
+    run(spark, folder, "running", "redo")
+    hosts = settled_hosts(spark, query)
+    spark.stop()
+    said = {"query": query, "dead": dead, "published": published, "before": before, "hosts": hosts}
+    (folder / "said.json").write_text(json.dumps(said))
+
+
 def settled_hosts(spark: SparkSession, query: str) -> list[dict[str, Any]]:
     """Hosts as they are once every partition has been told of in a heartbeat."""
     deadline = time.monotonic() + 30
@@ -121,4 +154,4 @@ def settled_hosts(spark: SparkSession, query: str) -> list[dict[str, Any]]:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    (redo if sys.argv[2:] == ["redo"] else main)(Path(sys.argv[1]))

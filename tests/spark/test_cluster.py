@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -14,15 +15,17 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from headrace.errors import StateMissing
 from headrace.testing.crash_input import FILES, batches, write_input
 from headrace.testing.crash_model import Expected, expected
 from headrace.testing.crash_queries import Kind
 from headrace.testing.crash_verdict import emitted, plain_rows
-from headrace.testing.state_reader import read_state
+from headrace.testing.state_reader import StateAt, read_state
 
 pytestmark = pytest.mark.spark
 
 SEED = 21
+REDO_FILES = 3
 
 
 @pytest.fixture(scope="module")
@@ -30,17 +33,23 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]
     """The folder of a finished cluster, and what its driver saw."""
     folder = tmp_path_factory.mktemp("cluster")
     write_input(folder / "in", SEED, FILES)
+    return folder, driven(folder)
+
+
+def driven(folder: Path, *how: str) -> dict[str, Any]:
+    """Run the program; what it said."""
     (folder / "work").mkdir()
     program = Path(__file__).with_name("cluster_program.py")
     done = subprocess.run(
-        [sys.executable, str(program), str(folder)],
+        [sys.executable, str(program), str(folder), *how],
         cwd=folder / "work",
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-4000:]
-    return folder, json.loads((folder / "said.json").read_text())
+    said: dict[str, Any] = json.loads((folder / "said.json").read_text())
+    return said
 
 
 def model(kind: Kind) -> Expected:
@@ -88,6 +97,32 @@ def test_results_are_the_same_wherever_the_state_is(ran: tuple[Path, dict[str, A
     location = folder / "travelling" / "ck" / "headrace-state"
     state = read_state(location, said["travelling"]["query"], "running", FILES - 1)
     assert Counter(plain_rows(state)) == model("running").state["running"]
+
+
+def test_another_host_goes_on_from_the_log_of_one_that_died_with_its_executor(tmp_path: Path) -> None:
+    write_input(tmp_path / "in", SEED, 1)
+    write_input(tmp_path / "more", SEED, REDO_FILES)
+    said = driven(tmp_path, "redo")
+    assert said["published"] == [], "the hosts died between the two acknowledgements"
+    assert sum(len(host["partitions"]) for host in said["before"]) == 3
+    assert said["dead"] not in [host["machine"] for host in said["hosts"]]
+    wanted = expected("running", batches(SEED)[:REDO_FILES])
+    for batch, rows in enumerate(wanted.emitted):
+        assert emitted(tmp_path / "redo", batch) == rows
+    location = tmp_path / "redo" / "ck" / "headrace-state"
+    state = published(location, said["query"], REDO_FILES - 1)
+    assert Counter(plain_rows(state)) == wanted.state["running"]
+
+
+def published(location: Path, query: str, version: int) -> StateAt:
+    """The state once the hosts, which leave with the driver, have finished their commits."""
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            return read_state(location, query, "running", version)
+        except StateMissing:
+            assert time.monotonic() < deadline, "the last version is not published"
+            time.sleep(0.2)
 
 
 def test_nothing_is_left_elsewhere(ran: tuple[Path, dict[str, Any]]) -> None:
