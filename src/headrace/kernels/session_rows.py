@@ -16,7 +16,7 @@ Ids = npt.NDArray[np.int64]
 
 _FLAGS = types.Array(types.boolean, 1, "C")
 _FETCHED = types.Tuple((INT, IDS, WORDS, HEAP))(
-    types.int32, HASHES_IN, IDS_IN, IDS_IN, IDS_IN, IDS_IN, HASHES_IN, HASHES, INT, types.boolean
+    types.int32, HASHES_IN, IDS_IN, IDS_IN, IDS_IN, IDS_IN, HASHES_IN, HASHES, INT, IDS_IN
 )
 
 
@@ -31,19 +31,21 @@ def fetch_all(
     checks: U64,
     buffer: U64,
     width: int,
-    alone: bool,
+    turns: Ids,
 ) -> tuple[int, Ids, U64, U8]:
     """All rows of the hashes, which are ordered and distinct, in the blocks that `locate` gave for them.
 
     Returns the block that could not be read or failed its checksum (or -1), for each row found the position
     of its hash in `hashes`, the rows and their heap. `buffer` must hold the largest block.
-    Neighbours share a read, unless each hash is to be read `alone`.
+    Neighbours share a read, unless each hash is to be read by itself, in the order of `turns`.
     """
     of_row = np.empty(hashes.size, np.int64)
     words = np.empty((hashes.size, width), np.uint64)
     heap = np.empty(0, np.uint8)
     used, n, first, end = 0, 0, 0, 0
-    for i in range(hashes.size):
+    alone = turns.size > 0
+    for turn in range(hashes.size):
+        i = turns[turn] if alone else turn
         b = blocks[i]
         if b < 0:
             continue

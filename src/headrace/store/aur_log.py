@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from headrace.store.contract import FileKind, Seal, Sections
-from headrace.store.kept import Flags, KeptLayout, ordered, taken, times_in
+from headrace.store.kept import I64, Flags, KeptLayout, ordered, taken, times_in
 from headrace.store.kept_merge import concatenated, no_rows
 from headrace.store.run import U64, Run
 from headrace.store.segment import Segment
@@ -101,20 +101,20 @@ class RowLog:
         """Whether a read may have to go to the disk."""
         return bool(self.spilled) or any(segment not in self._held for segment in self.segments)
 
-    def read(self, hashes: U64, *, alone: bool = False) -> Run:
-        """All rows of ordered, distinct hashes, ordered by hash; one scan for all, or each `alone`."""
-        parts = [self._of(segment, hashes, alone) for segment in (*self.segments, *self.spilled)]
+    def read(self, hashes: U64, turns: I64 | None = None) -> Run:
+        """All rows of ordered, distinct hashes, ordered by hash; one scan for all, or each in its turn."""
+        parts = [self._of(segment, hashes, turns) for segment in (*self.segments, *self.spilled)]
         parts.append(pick(self.arranged(), hashes))
         held = [taken(self.layout, part, slice(None)) for part in parts if len(part)]
         if not held:
             return no_rows(self.layout)
         return held[0] if len(held) == 1 else ordered(concatenated(held, self.layout))
 
-    def _of(self, segment: Segment, hashes: U64, alone: bool) -> Run:
+    def _of(self, segment: Segment, hashes: U64, turns: I64 | None) -> Run:
         held = self._held.get(segment)
         if held is not None:
             return pick(held, hashes)
-        return segment.rows_of(last_time(segment), hashes, alone=alone)
+        return segment.rows_of(last_time(segment), hashes, turns)
 
     def take_back(self, room: int) -> None:
         """Hold segments that fit again, such as those of a compaction or an earlier life; oldest first."""

@@ -24,7 +24,7 @@ from headrace.store.aur_compact import sessions_of
 from headrace.store.aur_log import RowLog, pick
 from headrace.store.budget import MemoryBudget
 from headrace.store.contract import of_kind
-from headrace.store.kept import I64, Flags, KeptLayout, taken
+from headrace.store.kept import I64, Flags, KeptLayout, ordered, taken
 from headrace.store.run import U64, Run
 from headrace.store.session import SessionStore
 from headrace.store.session_rows import distinct
@@ -67,19 +67,38 @@ class SessionReader:
         """The rows of sessions that end, which are ordered by hash; `room` is memory to read into."""
         if self.log.on_disk:
             self.log.take_back(room)
+        if not self.log.on_disk:
+            for sessions, _ in self._cut(ending):
+                yield self._matched(sessions, self.log.read(distinct(sessions.hashes)))
+        elif self.layout.spec.read_ratio <= 0:
+            yield from self._one_by_one(ending)
+        else:
+            yield from self._together(ending, watermark_us)
+
+    def _one_by_one(self, ending: Run) -> Iterator[Part]:
+        """Each session is read by itself, in the order in which they end."""
+        by_end = np.argsort(self.sessions.layout.lasts(ending), kind="stable")
+        in_time = Run(ending.hashes[by_end], ending.words[by_end], ending.heap)
+        for part, _ in self._cut(in_time):
+            sessions = ordered(part)
+            hashes = distinct(sessions.hashes)
+            lasts = self.sessions.layout.lasts(sessions)[np.searchsorted(sessions.hashes, hashes)]
+            self.alone += len(sessions)
+            yield self._matched(sessions, self.log.read(hashes, np.argsort(lasts, kind="stable")))
+
+    def _together(self, ending: Run, watermark_us: int | None) -> Iterator[Part]:
+        """Sessions of a range of hashes in one scan, with those that end next; or from an earlier scan."""
         nearest: U64 | None = None
         for sessions, until in self._cut(ending):
             hashes = distinct(sessions.hashes)
-            if not self.log.on_disk:
-                yield self._matched(sessions, self.log.read(hashes))
-                continue
             here = self.buffer.rows_of(hashes)
             whole = self._whole(sessions, here)
             if whole.any():
                 yield self._matched(_where(sessions, whole), here)
             missed = _where(sessions, ~whole)
             self.buffer.drop(hashes, distinct(missed.hashes))
-            self._count(len(sessions), len(missed))
+            self.used += len(sessions)
+            self.found_ahead += len(sessions) - len(missed)
             if len(missed) > MISSED_MANY * len(sessions) and nearest is None:
                 nearest = self._nearest(ending, watermark_us)
             if len(missed):
@@ -89,16 +108,6 @@ class SessionReader:
     def misses(self) -> int:
         """Sessions that were read in vain, or alone."""
         return self.alone + self.buffer.in_vain
-
-    def _count(self, ended: int, missed: int) -> None:
-        if self._reads_alone:
-            self.alone += ended
-        else:
-            self.used, self.found_ahead = self.used + ended, self.found_ahead + ended - missed
-
-    @property
-    def _reads_alone(self) -> bool:
-        return self.layout.spec.read_ratio <= 0
 
     def _cut(self, ending: Run) -> Iterator[tuple[Run, int]]:
         """Parts with a bounded number of rows, and the hash at which the next part begins."""
@@ -136,7 +145,7 @@ class SessionReader:
         if nearest is not None:
             ahead = nearest[nearest <= np.uint64(until - 1)] if until else nearest[:0]
             ahead = ahead[self.buffer.lacks(ahead) & ~among(ahead, missed)]
-        rows = self.log.read(np.sort(np.concatenate([missed, ahead])), alone=self._reads_alone)
+        rows = self.log.read(np.sort(np.concatenate([missed, ahead])))
         self._row_bytes = max(1, rows.nbytes // max(1, len(rows)))
         if len(ahead):
             self.buffer.put(pick(rows, ahead), self.buffer_max)

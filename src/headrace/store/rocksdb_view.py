@@ -191,7 +191,7 @@ class RocksSegment(Segment):
         values = shelf.database.values(shelf.bound(number, low), shelf.bound(number, high))
         return self._mine(*shelf.rows(values)[1:])
 
-    def rows_of(self, number: int, hashes: U64, *, alone: bool = False) -> Run:
+    def rows_of(self, number: int, hashes: U64, turns: I64 | None = None) -> Run:
         shelf = self._shelf
         if number not in self.sections or not len(hashes) or self._shown_by_another(number):
             return self._empty()

@@ -212,10 +212,10 @@ class Segment:
         b += np.searchsorted(run.hashes[b:], np.uint64(high - 1), "right")
         return Run(run.hashes[a:b], run.words[a:b], run.heap)
 
-    def rows_of(self, number: int, hashes: U64, *, alone: bool = False) -> Run:
+    def rows_of(self, number: int, hashes: U64, turns: I64 | None = None) -> Run:
         """All rows of the hashes, which are ordered and distinct, as one ordered run.
 
-        Neighbours share a read of their block, unless each is to be read `alone`.
+        Neighbours share a read of their block, unless each is read by itself, in the order of `turns`.
         """
         if number not in self.sections or not len(hashes):
             return self._empty()
@@ -225,10 +225,14 @@ class Segment:
             last, buffer = np.uint64(index.last), np.empty(index.read_words, np.uint64)
             blocks = locate(hashes, asked, index.firsts, last, index.row_starts, index.filters)
             place = (index.offsets, index.row_starts, index.checks, buffer, self.width)
-            bad, of_row, words, heap = fetch_all(fd, hashes, self._variable, blocks, *place, alone)
+            order: I64 = np.empty(0, np.int64) if turns is None else turns
+            bad, of_row, words, heap = fetch_all(fd, hashes, self._variable, blocks, *place, order)
             if bad >= 0:
                 self._read(fd, index, bad, bad + 1)
                 raise form.corrupt(self.path, f"block {bad} of slice {number} could not be verified")
+        if turns is not None:
+            by_hash = np.argsort(of_row, kind="stable")
+            of_row, words = of_row[by_hash], words[by_hash]
         return Run(hashes[of_row], words, heap)
 
     def _empty(self) -> Run:
