@@ -65,8 +65,8 @@ def test_most_sessions_are_found_read_ahead(tmp_path: Path) -> None:
     lab, model = lab_in(tmp_path, 0.02)
     run(lab, model, 40)
     store = store_of(lab)
-    assert store.reader.found_ahead > store.prefetch_hits // 2
-    assert store.prefetch_misses < store.prefetch_hits // 10
+    assert store.prefetch_hits > store.prefetch_misses > 0
+    assert store.reader.buffer.in_vain < store.prefetch_hits // 10
 
 
 def test_without_a_ratio_nothing_is_read_ahead(tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ def test_a_session_that_grew_after_it_was_read_ahead_is_read_again(tmp_path: Pat
     ]
     for rows, until in epochs:
         assert lab.epoch(rows, until) == model.epoch(rows, until)
-    assert store_of(lab).reader.buffer.in_vain == store_of(lab).prefetch_misses > 5
+    assert store_of(lab).reader.buffer.in_vain > 5
 
 
 def test_the_log_forgets_sessions_that_are_over(tmp_path: Path) -> None:

@@ -100,7 +100,7 @@ class AurStore:
 
     @property
     def prefetch_hits(self) -> int:
-        return self.reader.used
+        return self.reader.hits
 
     @property
     def prefetch_misses(self) -> int:

@@ -52,9 +52,8 @@ class SessionReader:
     sessions: SessionStore
     log: RowLog
     budget: MemoryBudget
-    used: int = 0  # sessions that ended with rows that a scan for many sessions had brought
-    found_ahead: int = 0  # those of them that an earlier scan had brought
-    alone: int = 0  # sessions that were read by themselves
+    hits: int = 0  # sessions that ended, whose rows had been read ahead
+    misses: int = 0  # and those whose rows were read from disk then
     seen_us: int | None = None  # the latest event time so far
     ahead_us: int | None = None  # what was read ahead has ended by then
     buffer: PrefetchBuffer = field(init=False)
@@ -83,7 +82,7 @@ class SessionReader:
             sessions = ordered(part)
             hashes = distinct(sessions.hashes)
             lasts = self.sessions.layout.lasts(sessions)[np.searchsorted(sessions.hashes, hashes)]
-            self.alone += len(sessions)
+            self.misses += len(sessions)
             yield self._matched(sessions, self.log.read(hashes, np.argsort(lasts, kind="stable")))
 
     def _together(self, ending: Run, watermark_us: int | None) -> Iterator[Part]:
@@ -97,17 +96,11 @@ class SessionReader:
                 yield self._matched(_where(sessions, whole), here)
             missed = _where(sessions, ~whole)
             self.buffer.drop(hashes, distinct(missed.hashes))
-            self.used += len(sessions)
-            self.found_ahead += len(sessions) - len(missed)
+            self.hits, self.misses = self.hits + len(sessions) - len(missed), self.misses + len(missed)
             if len(missed) > MISSED_MANY * len(sessions) and nearest is None:
                 nearest = self._nearest(ending, watermark_us)
             if len(missed):
                 yield self._matched(missed, self._read(distinct(missed.hashes), nearest, until))
-
-    @property
-    def misses(self) -> int:
-        """Sessions that were read in vain, or alone."""
-        return self.alone + self.buffer.in_vain
 
     def _cut(self, ending: Run) -> Iterator[tuple[Run, int]]:
         """Parts with a bounded number of rows, and the hash at which the next part begins."""
