@@ -163,6 +163,15 @@ def _live_by_start(
     return n
 
 
+@njit(nogil=True, cache=True)
+def _free_ordinal(found: Ids, rows: U64, ordinal: int, begin: int, end: int) -> Scalar:
+    """The first ordinal that no row of one key has."""
+    free = np.int64(0)
+    for j in range(begin, end):
+        free = max(free, np.int64(rows[found[j], ordinal]) + 1)
+    return free
+
+
 _LAID = types.Tuple((IDS, IDS, IDS, IDS, IDS, IDS))(
     *(WORDS_IN, I64, I64, I64, I64, I64), *(IDS_IN, IDS_IN, IDS_IN, IDS_IN, IDS_IN)
 )
@@ -198,12 +207,9 @@ def lay(
     sessions, lost, i = 0, 0, 0
     while i < n:
         group = groups[i]
-        free = np.int64(0)
-        for j in range(starts[group], starts[group + 1]):
-            free = max(free, np.int64(rows[found[j], ordinal]) + 1)
-        held = _live_by_start(
-            found, rows, first, last, dead_through, starts[group], starts[group + 1], alive
-        )
+        begin, end = starts[group], starts[group + 1]
+        free = _free_ordinal(found, rows, ordinal, begin, end)
+        held = _live_by_start(found, rows, first, last, dead_through, begin, end, alive)
         at = 0
         while i < n and groups[i] == group:
             # Begin with the next stretch; sessions that end before it touch nothing.
