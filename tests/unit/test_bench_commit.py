@@ -29,8 +29,10 @@ def test_every_ratio_is_above_one_where_asynchronous_commits_are_ahead() -> None
             ("large", "async", "lr4"): fast,
             ("large", "upload", "lr4"): slow,
             ("large", "spark", "lr4"): slow,
+            ("large", "floor", "lr4"): outcome(50.0, 50.0),
         },
     )
+    assert found["floor_throughput_vs_spark.lr4"] == pytest.approx(10.0)
     assert found["critical_path_sync_over_async.lr4"] == pytest.approx(20.0)
     for other in ("spark", "upload"):
         assert found[f"p99_vs_{other}.lr4"] == pytest.approx(5.0)

@@ -26,7 +26,7 @@ from headrace.bench.follow import Ran, follow
 from headrace.bench.hostwatch import forget_peaks, host_peak_bytes
 from headrace.bench.linear_road import queries as road
 from headrace.bench.session import local_session
-from headrace.bench.sides import CHANGELOG, ROCKSDB
+from headrace.bench.sides import CHANGELOG, FLOOR, ROCKSDB, floor
 from headrace.errors import HeadraceError, QueryError
 
 PARTITIONS = 8  # the paper's
@@ -37,6 +37,12 @@ OURS: dict[str, Callable[[Any], Any]] = {
     "lr4": road.lr4,
     "cm1": cluster.cm1,
     "cm2": cluster.cm2,
+}
+KEYS = {
+    "lr2": ("vehicle",),
+    "lr4": ("highway", "direction", "segment"),
+    "cm1": ("category",),
+    "cm2": ("jobId",),
 }
 NAMES = tuple(OURS)
 Measure = Callable[[Any, str, str, str], Outcome]  # a session, the load, the side, the query
@@ -77,7 +83,7 @@ FULL = Scale(
     spark_sides=("spark", "changelog"),
 )
 SPARK_SETTINGS = {"spark": ROCKSDB.settings, "changelog": CHANGELOG.settings}
-SPARK_TITLES = {"spark": ROCKSDB.title, "changelog": CHANGELOG.title}
+TITLES = {"spark": ROCKSDB.title, "changelog": CHANGELOG.title, FLOOR.name: FLOOR.title}
 
 
 def run(*, quick: bool = False, only: Sequence[str] = (), console: Console | None = None) -> str:
@@ -150,6 +156,8 @@ class Bench:
             for name in names:
                 for mode in ("upload", "async"):
                     self._try(self._ours, spark, "large", mode, name)
+        for name in names:
+            self._try(self._floors, spark, "large", FLOOR.name, name)
 
     def measure_spark(self, spark: Any, names: Sequence[str]) -> None:
         for name in names:
@@ -175,6 +183,12 @@ class Bench:
         outcome = _outcome(ran, said)
         return replace(outcome, critical_ms=_critical(ran, outcome), host_peak_bytes=host_peak_bytes(spark))
 
+    def _floors(self, spark: Any, load: str, side: str, name: str) -> Outcome:
+        """The rows of the query with no state at all: no store can be faster."""
+        said = self.scale.loads(name)[load]
+        rows = read(spark, said, KINDS[name], self.scratch / "input")
+        return _outcome(self._follow(floor(rows, PARTITIONS, *KEYS[name]), load, side, name), said)
+
     def _sparks(self, spark: Any, load: str, side: str, name: str) -> Outcome:
         for key, value in SPARK_SETTINGS[side].items():
             spark.conf.set(key, value)
@@ -183,7 +197,7 @@ class Bench:
         return _outcome(self._follow(df, load, side, name), said)
 
     def _follow(self, df: Any, load: str, side: str, name: str) -> Ran:
-        title = SPARK_TITLES.get(side, f"Headrace, {side}")
+        title = TITLES.get(side, f"Headrace, {side}")
         self._runs += 1
         checkpoint = self.scratch / f"checkpoint-{self._runs}"
         return follow(df, checkpoint, f"{title}: {name}, {load}", self.console)

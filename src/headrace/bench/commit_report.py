@@ -81,6 +81,9 @@ def _by_query(
             if large and other:
                 found.setdefault(f"p99_vs_{side}", {})[name] = other.p99_ms / large.p99_ms
                 found.setdefault(f"throughput_vs_{side}", {})[name] = large.rows_per_s / other.rows_per_s
+        floor, spark = (outcomes.get((LARGE, side, name)) for side in ("floor", "spark"))
+        if floor and spark:
+            found.setdefault("floor_throughput_vs_spark", {})[name] = floor.rows_per_s / spark.rows_per_s
     return found
 
 
@@ -94,7 +97,7 @@ def report(
 ) -> str:
     """Print the tables and return the JSON line."""
     _show_critical(names, outcomes, console)
-    _show_large(names, ["async", "upload", *spark_sides], outcomes, console)
+    _show_large(names, ["async", "upload", *spark_sides, "floor"], outcomes, console)
     ours = {".".join(key): one for key, one in outcomes.items() if one.host_peak_bytes}
     large = {f"{side}.{name}": one for (load, side, name), one in outcomes.items() if load == LARGE}
     return common.last_line(

@@ -86,9 +86,9 @@ def run(*, quick: bool = False, large: bool = False, console: Console | None = N
 def _warm_up(spark: Any, first: Workload, sides: Sequence[Side], scratch: Path, console: Console) -> None:
     """Let the JVM compile what all sides use, so that the first one is not the slowest for being first."""
     write(first, scratch / "input")
+    console.print("warming up …")
     for side in sides:
         measure(spark, side, first, scratch, Console(quiet=True))
-    console.print("warmed up")
 
 
 def measure(spark: Any, side: Side, workload: Workload, scratch: Path, console: Console) -> Outcome:

@@ -34,11 +34,11 @@ def _spark(rows: Any, _partitions: int) -> Any:
     return rows.groupBy("key").agg(F.count("*").alias("n"), F.sum("amount").alias("total"))
 
 
-def _floor(rows: Any, partitions: int) -> Any:
+def floor(rows: Any, partitions: int, *keys: str) -> Any:
     """The same rows through the same shuffle and a Python stage that returns them."""
     from pyspark.sql import functions as F
 
-    hashed = rows.withColumn("hash", F.xxhash64("key"))
+    hashed = rows.withColumn("hash", F.xxhash64(*keys))
     group = F.shiftrightunsigned("hash", 54)
     spread = hashed.repartitionById(partitions, (group * partitions / 1024).cast("int"))
     return spread.mapInArrow(_same, spread.schema)
@@ -51,6 +51,6 @@ def _same(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 _ROCKSDB = {"spark.sql.streaming.stateStore.providerClass": _PROVIDER}
 
 HEADRACE = Side("headrace", "Headrace", _headrace)
-FLOOR = Side("floor", "no state (floor)", _floor)
+FLOOR = Side("floor", "no state (floor)", lambda rows, partitions: floor(rows, partitions, "key"))
 ROCKSDB = Side("rocksdb", "Spark, RocksDB", _spark, {**_ROCKSDB, _CHANGELOG: "false"})
 CHANGELOG = Side("changelog", "Spark, RocksDB + changelog", _spark, {**_ROCKSDB, _CHANGELOG: "true"})
