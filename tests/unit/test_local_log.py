@@ -97,11 +97,15 @@ def test_every_cut_and_every_flipped_byte_is_found(log: LocalLog) -> None:
 
 
 def test_segments_of_published_versions_go_and_later_ones_stay(log: LocalLog) -> None:
-    names = [f"segments/v{version:012d}-r00000001-a000000000001-s000000.segment" for version in (3, 4, 5)]
-    for name in names:
-        log.file(name).touch()
-    log.remove_segments(4)
-    assert [log.file(name).exists() for name in names] == [False, False, True]
+    attempts = [Attempt(3, 1, 9), Attempt(4, 1, 1), Attempt(4, 1, 2), Attempt(4, 2, 1), Attempt(5, 1, 1)]
+    files = [
+        log.file(f"segments/v{at.version:012d}-r{at.run:08d}-a{at.attempt:012d}-s000000.segment")
+        for at in attempts
+    ]
+    for file in files:
+        file.touch()
+    log.remove_segments(Attempt(4, 1, 1))
+    assert [file.exists() for file in files] == [False, False, True, True, True]
 
 
 def test_a_full_disk_is_said_clearly(log: LocalLog, monkeypatch: pytest.MonkeyPatch) -> None:

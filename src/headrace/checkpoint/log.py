@@ -141,12 +141,16 @@ class LocalLog:
         """The entry is not needed: it is published, or was overtaken."""
         self._path(attempt).unlink(missing_ok=True)
 
-    def remove_segments(self, version: int) -> None:
-        """Remove what was sealed up to a version that is published."""
+    def remove_segments(self, published: Attempt) -> None:
+        """Remove what was sealed up to an attempt that is published.
+
+        A newer attempt at the same version may have been sealed meanwhile, here or by another host with the
+        same log, and is not on shared storage yet.
+        """
         with contextlib.suppress(FileNotFoundError):
             for path in (self.folder / "segments").iterdir():
                 parsed = parse_segment(path.name)
-                if parsed is not None and parsed.attempt.version <= version:
+                if parsed is not None and parsed.attempt <= published:
                     path.unlink(missing_ok=True)
 
     def _path(self, attempt: Attempt) -> Path:

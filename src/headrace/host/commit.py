@@ -77,4 +77,4 @@ class EpochCommit:
     def retire(self) -> None:
         with self._guard:
             self._log.remove(self.attempt)
-            self._log.remove_segments(self.version)
+            self._log.remove_segments(self.attempt)
