@@ -30,10 +30,10 @@ test-all: $(STAMP) lint
 	$(MAKE) --no-print-directory -j2 test-state test-spark MORE='$(MORE)'
 
 test-state:
-	$(BIN)/pytest $(filter-out --seeds 20,$(MORE)) tests/unit tests/contract tests/stateful tests/simulation
+	$(BIN)/pytest $(filter-out --seeds 20,$(MORE)) tests/unit tests/contract tests/stateful tests/simulation tests/crash
 
 test-spark:
-	$(BIN)/pytest $(MORE) tests/spark tests/equivalence tests/crash
+	$(BIN)/pytest $(MORE) tests/spark tests/equivalence
 
 crash: $(STAMP)
 	$(BIN)/headrace crash --rounds 270
