@@ -198,6 +198,22 @@ def test_a_replayed_batch_takes_the_place_of_the_one_that_was_logged(host: Host)
     assert host.results(2, attempt=10)[1]["a"] == (3, 3)
 
 
+def test_an_attempt_that_is_published_late_leaves_the_files_of_the_newer_one(host: Host) -> None:
+    host.run(0, attempt=1, mode="upload")
+
+    def replay(moment: Moment) -> None:
+        if moment is Moment.PUBLISHED:
+            host.at = lambda moment: None
+            host.run(0, attempt=2, mode="upload")
+
+    host.at = replay
+    while host.at is replay:
+        host.jobs.step()
+    host.service.begin(host.ticket(1, attempt=3)).abort()  # the next attempt reads from files
+    _, found = host.results(1, attempt=4)
+    assert found["a"] == (2, 2)
+
+
 def test_an_epoch_that_is_logged_while_the_next_batch_waits_is_waited_for_too(
     host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
