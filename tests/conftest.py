@@ -37,7 +37,7 @@ LONG = {
     "tests/spark/test_generated_sources.py": ("lr4", "cm1"),
     "tests/spark/test_holistic.py": ("sliding-range", "pandas"),
     "tests/spark/test_migration.py": ("[aar]",),
-    "tests/spark/test_storage_trouble.py": ("60]",),
+    "tests/spark/test_storage_trouble.py": ("[sync-", "60]"),
     "tests/unit/test_aur.py": ("the_log_forgets",),
     "tests/unit/test_bench_stores.py": ("sliding", "session", "joins"),
     "tests/unit/test_builder_results.py": ("90 minutes", "1 hour"),
