@@ -45,7 +45,9 @@ def floor(rows: Any, partitions: int, *keys: str) -> Any:
 
 
 def _same(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    yield from batches
+    from headrace.spark.worker import sparing
+
+    yield from sparing(batches)
 
 
 _ROCKSDB = {"spark.sql.streaming.stateStore.providerClass": _PROVIDER}

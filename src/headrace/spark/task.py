@@ -116,8 +116,9 @@ def task_of(plan: TaskPlan) -> Task:
 
     def evaluate(batches: RowBatches) -> RowBatches:
         from headrace.spark.task import Evaluation, as_started, here
+        from headrace.spark.worker import sparing
 
-        return Evaluation(as_started(plan), here(plan.spec.name)).run(batches)
+        return sparing(Evaluation(as_started(plan), here(plan.spec.name)).run(batches))
 
     evaluate.__name__ = f"headrace_{plan.spec.name}"
     return evaluate
