@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 from streaming_case import Case, finished_case
 
 from headrace.testing import short_spark
+from headrace.testing.s3_server import S3Server
 
 
 @pytest.fixture(scope="package")
@@ -57,3 +58,14 @@ def finished(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> C
 def copy(finished: Case, tmp_path: Path) -> Case:
     """The finished query for one test to spoil; a fourth batch waits for it."""
     return finished.copied(tmp_path / "ck")
+
+
+@pytest.fixture(scope="module")
+def server(spark: SparkSession) -> Iterator[S3Server]:
+    """A server that the hosts know of: a new host takes its environment from Spark's workers."""
+    environment = spark.sparkContext.environment
+    with S3Server() as server:
+        environment.update(server.variables)
+        yield server
+        for name in server.variables:
+            environment.pop(name, None)

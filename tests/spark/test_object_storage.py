@@ -21,17 +21,6 @@ pytestmark = pytest.mark.spark
 LOCATION = "spark.headrace.state.location"
 
 
-@pytest.fixture(scope="module")
-def server(spark: SparkSession) -> Iterator[S3Server]:
-    """A server that the hosts know of: a new host takes its environment from Spark's workers."""
-    environment = spark.sparkContext.environment
-    with S3Server() as server:
-        environment.update(server.variables)
-        yield server
-        for name in server.variables:
-            environment.pop(name, None)
-
-
 @pytest.fixture
 def case(spark: SparkSession, server: S3Server, tmp_path: Path) -> Iterator[Case]:
     """A query with its state on the server, three batches done and one waiting."""

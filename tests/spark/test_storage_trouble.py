@@ -57,17 +57,6 @@ def send_away(case: Case) -> None:
             process.wait(WITHIN_S)
 
 
-@pytest.fixture(scope="module")
-def server(spark: SparkSession) -> Iterator[S3Server]:
-    """A server that new hosts know of."""
-    environment = spark.sparkContext.environment
-    with S3Server() as server:
-        environment.update(server.variables)
-        yield server
-        for name in server.variables:
-            environment.pop(name, None)
-
-
 def fed(case: Case) -> Case:
     for batch in range(BATCHES):
         case.feed(*[(f"u{number % USERS}", batch, 1.0) for number in range(batch, batch + 5)])
