@@ -73,6 +73,7 @@ class Holistic:
     numbers: tuple[float, ...] = ()
     many: bool = False
     by: str | None = None  # top: the input that orders; None orders by the values themselves
+    ties: bool = False  # top: rows that equal the last one in what orders come too
 
 
 @dataclass(frozen=True)

@@ -43,13 +43,9 @@ Q5 = _COUNTS + 'select "end", max(auction), num from (' + Q5_APPEND[len(_COUNTS)
 _IN_TIME = "(before is null or t // 10000 * 10000 + 10000 > before)"
 _OVER = "t // 10000 * 10000 + 10000 <= (select max(after) from marks)"
 Q7 = f"""
-select auction, bidder, price, t from (
-    select auction, bidder, price, t from bids join marks using (batch)
-    where {_IN_TIME} and {_OVER}
-    qualify row_number() over (
-        partition by t // 10000, bidder order by price desc, auction desc, t desc
-    ) = 1
-) qualify price = max(price) over (partition by t // 10000)
+select auction, bidder, price, t from bids join marks using (batch)
+where {_IN_TIME} and {_OVER}
+qualify price = max(price) over (partition by t // 10000)
 """
 Q8 = f"""
 with p as (select id, name, t // 10000 * 10000 as start from persons join marks using (batch)

@@ -103,8 +103,13 @@ HOLISTIC: dict[str, tuple[Callable[[], Any], str]] = {
     "top": (lambda: hr.top("cents", 3), "slice(sort_array(collect_list(cents), false), 1, 3)"),
     "by": (
         lambda: hr.top("page", 2, by="n"),
-        "transform(slice(sort_array(filter(collect_list(struct(n, page)), x -> x.n is not null), false), "
-        "1, 2), x -> x.page)",
+        "transform(slice(sort_array(filter(collect_list(struct(n, ts, page)), x -> x.n is not null), "
+        "false), 1, 2), x -> x.page)",
+    ),
+    "ties": (
+        lambda: hr.top("page", 1, by="n", ties=True),
+        "transform(filter(sort_array(collect_list(struct(n, ts, page)), false), x -> x.n = max(n)), "
+        "x -> x.page)",
     ),
     "rows": (lambda: hr.count(), "count(*)"),
     "total": (lambda: hr.sum("cents"), "sum(cents)"),

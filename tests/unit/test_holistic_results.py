@@ -105,7 +105,9 @@ def grouped(batch: pa.RecordBatch) -> dict[Any, list[dict[str, Any]]]:
 
 def rank(value: Any) -> Any:
     """Spark's order: NaN above all numbers."""
-    return (math.isnan(value), value) if isinstance(value, float) else value
+    if not isinstance(value, float):
+        return value
+    return (True, 0.0) if math.isnan(value) else (False, value)
 
 
 def ordered(rows: list[dict[str, Any]]) -> list[Any]:
@@ -122,6 +124,8 @@ def test_every_type_of_value(kind: str) -> None:
         Holistic("set", "v0", kind),
         Holistic("approx_percentile", "v0", kind, (0.0, 0.4, 1.0, 100.0), many=True),
         Holistic("top", "v0", kind, (2.0,), by="v1"),
+        Holistic("top", "v0", kind, (2.0,), by="v1", ties=True),
+        Holistic("top", "v0", kind, (2.0,), ties=True),
     )
     batch = batch_of(spec)
     got, groups = computed(spec, batch), grouped(batch)
@@ -143,11 +147,21 @@ def test_every_type_of_value(kind: str) -> None:
         assert repr(row["h3"]) == repr(list({repr(value): value for value in values}.values()))
         at = [max(1, math.ceil(share * len(values))) - 1 for share in (0.0, 0.4, 1.0)]
         assert repr(row["h4"]) == repr([values[place] for place in at] if values else None)
-        places = [
-            (r["v1"], r["v0"] is not None, rank(r["v0"]), r["v0"]) for r in rows if r["v1"] is not None
-        ]
-        best = sorted(places, key=lambda at: at[:2] if at[2] is None else at[:3])[::-1][:2]
-        assert repr(row["h5"]) == repr([value for *_, value in best])
+        best = by_another(rows)
+        assert repr(row["h5"]) == repr([r["v0"] for r in best[:2]])
+        assert repr(row["h6"]) == repr([r["v0"] for r in best if r["v1"] >= best[:2][-1]["v1"]])
+        equals = [value for value in values[::-1] if rank(value) >= rank(values[::-1][:2][-1])]
+        assert repr(row["h7"]) == repr(equals)
+
+
+def by_another(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows that have the other column, the largest first, then the latest, then the largest value."""
+
+    def place(row: dict[str, Any]) -> Any:
+        has = row["v0"] is not None
+        return (row["v1"], row["__time"], has, rank(row["v0"])) if has else (row["v1"], row["__time"], has)
+
+    return sorted((row for row in rows if row["v1"] is not None), key=place, reverse=True)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.73, 1.0])

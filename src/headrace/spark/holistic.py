@@ -26,6 +26,7 @@ class HolisticAggregate(Aggregate):
     numbers: tuple[float, ...] = ()
     many: bool = False
     by: str | Column | None = None
+    ties: bool = False
 
 
 def median(column: str | Column) -> Aggregate:
@@ -131,7 +132,7 @@ def mode(column: str | Column) -> Aggregate:
     return HolisticAggregate("mode", column, "mode")
 
 
-def top(column: str | Column, k: int, by: str | Column | None = None) -> Aggregate:
+def top(column: str | Column, k: int, by: str | Column | None = None, *, ties: bool = False) -> Aggregate:
     """The k largest values, or the values of the k rows in which another column is largest.
 
     Parameters
@@ -141,13 +142,16 @@ def top(column: str | Column, k: int, by: str | Column | None = None) -> Aggrega
     k : int
         How many values at most.
     by : str or Column, optional
-        What to order by, largest first; of equal rows the larger value comes first. Rows in which it is
-        null do not take part. Without it the values themselves are ordered, nulls left out.
+        What to order by, largest first; of equal rows the later one comes first, then the larger value.
+        Rows in which it is null do not take part. Without it the values themselves are ordered, nulls left
+        out.
+    ties : bool, default False
+        Whether values that equal the last one (in `by`, if given) come too, as with SQL's ``WITH TIES``.
 
     Returns
     -------
     Aggregate
-        An array of up to k values, largest first; empty without values.
+        An array of up to k values, or more with `ties`, largest first; empty without values.
 
     Examples
     --------
@@ -157,7 +161,7 @@ def top(column: str | Column, k: int, by: str | Column | None = None) -> Aggrega
     """
     if isinstance(k, bool) or not isinstance(k, int) or k < 1:
         raise QueryError(f"top: k is {k!r}", hint="say how many values, a whole number above zero")
-    return HolisticAggregate("top", column, "top", (float(k),), by=by)
+    return HolisticAggregate("top", column, "top", (float(k),), by=by, ties=ties)
 
 
 def collect_list(column: str | Column) -> Aggregate:

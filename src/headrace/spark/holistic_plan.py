@@ -37,7 +37,7 @@ class HolisticPlan:
 
     def holistic(self, held: str, by: str | None) -> Holistic:
         said = self.aggregate
-        return Holistic(said.kind, held, self.state, said.numbers, said.many, by)
+        return Holistic(said.kind, held, self.state, said.numbers, said.many, by, said.ties)
 
     def output(self, column: Column) -> Column:
         """The result in the user's type; a varchar is kept as a string, for one."""

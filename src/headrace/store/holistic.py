@@ -2,8 +2,8 @@
 
 Pure computation over one chunk of kept rows, shared by all stores. Nulls never count, as in Spark. Results
 do not depend on the order of arrival: of several modes the smallest value is the mode; lists go by event
-time, then by value; sets and equal tops go by value. An approximate percentile is the exact value at its
-rank, which is within any accuracy.
+time, then by value; sets go by value, equal tops by event time and value. An approximate percentile is the
+exact value at its rank, which is within any accuracy.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from headrace.store.holistic_order import Sorted, Values, distinct, sort_groups
 from headrace.store.kept import I64, Flags, InputSlot, KeptLayout, rows_of, times_in, valid_in
 from headrace.store.kept_groups import Groups, key_columns
 from headrace.store.layout import RowLayout
-from headrace.store.run import Run
+from headrace.store.run import U64, Run
 from headrace.store.table import Table
 from headrace.types import FLOATING, words
 
@@ -87,8 +87,7 @@ class _Chunk:
                 found = self._by_value(values)
                 return self._listed(values.slot, found.where(distinct(found, values.keys)), normal=True)
             case "list":
-                times = times_in(self._layout, self._rows).view(np.uint64) ^ np.uint64(1 << 63)
-                order = sort_groups(self._groups, [values.keys, times], values.valid)
+                order = sort_groups(self._groups, [values.keys, self._times()], values.valid)
                 return self._listed(values.slot, order)
             case "top":
                 return self._top(holistic, values)
@@ -144,15 +143,23 @@ class _Chunk:
     # ── lists ────────────────────────────────────────────────────────────────────────────────
 
     def _top(self, holistic: Holistic, values: Values) -> pa.Array:
-        """The k largest by value, or by another input and then by value."""
+        """The k largest by value, or by another input, then by event time and value; and their equals."""
         if holistic.by is None:
-            order = sort_groups(self._groups, [~values.keys], values.valid)
+            by, order = values, sort_groups(self._groups, [~values.keys], values.valid)
         else:
-            by = self._of(holistic.by)
-            nulls = (~values.valid).astype(np.uint64)
-            order = sort_groups(self._groups, [~values.keys, nulls, ~by.keys], by.valid)
-        place = np.arange(len(order.rows)) - order.offsets[:-1][order.groups]
-        return self._listed(values.slot, order.where(place < int(holistic.numbers[0])))
+            by, nulls = self._of(holistic.by), (~values.valid).astype(np.uint64)
+            keys = [~values.keys, nulls, ~self._times(), ~by.keys]
+            order = sort_groups(self._groups, keys, by.valid)
+        k, groups = int(holistic.numbers[0]), order.groups
+        taken = np.arange(len(order.rows)) - order.offsets[:-1][groups] < k
+        if holistic.ties:
+            last = np.minimum(order.offsets[:-1] + k, order.offsets[1:])[groups] - 1
+            taken |= by.keys[order.rows] == by.keys[order.rows[last]]
+        return self._listed(values.slot, order.where(taken))
+
+    def _times(self) -> U64:
+        """Event times as order keys."""
+        return times_in(self._layout, self._rows).view(np.uint64) ^ np.uint64(1 << 63)
 
     def _listed(self, slot: InputSlot, found: Sorted, normal: bool = False) -> pa.Array:
         picked = self._picked(slot, found.rows, None, normal)

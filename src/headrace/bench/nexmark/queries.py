@@ -59,25 +59,20 @@ def q5_append(bids: DataFrame) -> DataFrame:
 
 
 def q7(bids: DataFrame) -> DataFrame:
-    """The highest bids of every 10 s: first of each bidder, then of all.
-
-    Of several highest bids of one bidder the one with the largest auction counts, then the latest.
-    """
-    ranked = bids.select("bidder", "dateTime", _rank("price", "auction").alias("rank"))
+    """The highest bids of every 10 s: first of each bidder, then of all."""
     of_bidders = (
-        hr.stream(ranked)
+        hr.stream(bids)
         .name("bidders")
         .groupBy("bidder", hr.tumbling("10 seconds"))
-        .agg(rank=hr.top("rank", 1), dateTime=hr.top("dateTime", 1, by="rank"))
+        .agg(
+            auction=hr.top("auction", 1, by="price", ties=True),
+            price=hr.top("price", 1),
+            dateTime=hr.top("dateTime", 1, by="price", ties=True),
+        )
     )
-    rank = F.col("rank")[0]
     best = of_bidders.select(
-        _unranked(rank).alias("auction"),
-        "bidder",
-        F.shiftright(rank, _ID_BITS).alias("price"),
-        F.col("dateTime")[0].alias("dateTime"),
-        "window",
-    )
+        "bidder", F.col("price")[0].alias("price"), "window", F.explode(F.arrays_zip("auction", "dateTime"))
+    ).select("col.auction", "bidder", "price", "col.dateTime", "window")
     return (
         hr.stream(best)
         .name("highest")
