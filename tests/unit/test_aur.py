@@ -65,8 +65,9 @@ def test_most_sessions_are_found_read_ahead(tmp_path: Path) -> None:
     lab, model = lab_in(tmp_path, 0.02)
     run(lab, model, 40)
     store = store_of(lab)
-    assert store.prefetch_hits > store.prefetch_misses > 0
-    assert store.reader.buffer.in_vain < store.prefetch_hits // 10
+    ended = store.prefetch_hits + store.reader.reads
+    assert ended // 100 < store.prefetch_misses < ended * 7 // 100
+    assert store.reader.reads < 40, "a read serves several epochs"
 
 
 def test_without_a_ratio_nothing_is_read_ahead(tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ class Outcome:
     host_peak_bytes: int = 0
     state_bytes: int = 0  # the largest of any batch, all operators
     bytes_per_row: float = 0.0  # written by the first operator per input row
-    hit_ratio: float | None = None  # of sessions that ended, how many had been read ahead
+    hit_ratio: float | None = None  # of sessions read, how many were there when they ended, and not in vain
 
 
 Outcomes = dict[tuple[str, str], Outcome]  # by side and query

@@ -32,8 +32,8 @@ class BatchProgress:
     upload_ms: float = 0.0
     critical_ms: float = 0.0  # from the last result to the acknowledgement: what the batch waited for
     hidden_ms: float = 0.0  # seal, upload and publish, done while the next batch ran
-    prefetch_hits: int = 0  # sessions that ended, whose rows had been read ahead
-    prefetch_misses: int = 0  # and those whose rows were read from disk then
+    prefetch_hits: int = 0  # sessions that ended, whose rows had been read with those of another one
+    prefetch_misses: int = 0  # reads because a session ended, and sessions that were read for nothing
     store: str = ""  # where the state is; several names while partitions move from memory
 
 

@@ -80,8 +80,8 @@ class Summary:
     upload_ms: float = 0.0
     critical_ms: float = 0.0  # from the last result to the acknowledgement: what the batch waited for
     hidden: Hidden | None = None  # of the version before, which was not over when that one was told
-    prefetch_hits: int = 0  # sessions that ended, whose rows had been read ahead
-    prefetch_misses: int = 0  # and those whose rows were read from disk then
+    prefetch_hits: int = 0  # sessions that ended, whose rows had been read with those of another one
+    prefetch_misses: int = 0  # reads because a session ended, and sessions that were read for nothing
     store: str = ""  # whose files the version's segments are
 
     def to_json(self) -> str:

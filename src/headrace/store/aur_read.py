@@ -46,17 +46,25 @@ class Part:
 
 @dataclass
 class SessionReader:
-    """Finds the rows of sessions; `hits` and `misses` count sessions since the store was opened."""
+    """Finds the rows of sessions; `hits` and `reads` count since the store was opened.
+
+    Of sessions that are read together one asked for it, and the others had their rows when they asked.
+    """
 
     layout: KeptLayout
     sessions: SessionStore
     log: RowLog
     budget: MemoryBudget
-    hits: int = 0  # sessions that ended, whose rows had been read ahead
-    misses: int = 0  # and those whose rows were read from disk then
+    hits: int = 0  # sessions that ended, whose rows had been read with those of another one
+    reads: int = 0  # from disk, because a session ended whose rows were not there
     seen_us: int | None = None  # the latest event time so far
     ahead_us: int | None = None  # what was read ahead has ended by then
     buffer: PrefetchBuffer = field(init=False)
+
+    @property
+    def misses(self) -> int:
+        """Reads from disk, and sessions that were read ahead for nothing."""
+        return self.reads + self.buffer.in_vain
 
     def __post_init__(self) -> None:
         self.buffer = PrefetchBuffer(self.layout)
@@ -82,7 +90,7 @@ class SessionReader:
             sessions = ordered(part)
             hashes = distinct(sessions.hashes)
             lasts = self.sessions.layout.lasts(sessions)[np.searchsorted(sessions.hashes, hashes)]
-            self.misses += len(sessions)
+            self.reads += len(sessions)
             yield self._matched(sessions, self.log.read(hashes, np.argsort(lasts, kind="stable")))
 
     def _together(self, ending: Run, watermark_us: int | None) -> Iterator[Part]:
@@ -96,7 +104,8 @@ class SessionReader:
                 yield self._matched(_where(sessions, whole), here)
             missed = _where(sessions, ~whole)
             self.buffer.drop(hashes, distinct(missed.hashes))
-            self.hits, self.misses = self.hits + len(sessions) - len(missed), self.misses + len(missed)
+            reads = 1 if len(missed) else 0
+            self.hits, self.reads = self.hits + len(sessions) - reads, self.reads + reads
             if len(missed) > MISSED_MANY * len(sessions) and nearest is None:
                 nearest = self._nearest(ending, watermark_us)
             if len(missed):
