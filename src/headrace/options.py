@@ -24,6 +24,8 @@ PARTITIONS_MAX = 1024
 HostPer = Literal["machine", "executor"]
 CommitMode = Literal["sync", "upload", "async"]
 COMMIT_MODES: tuple[CommitMode, ...] = ("sync", "upload", "async")
+Combine = Literal["auto", "on", "off"]
+COMBINING: tuple[Combine, ...] = ("auto", "on", "off")
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,7 @@ class Options:
     store: Said = "auto"
     commit: CommitMode = "sync"
     read_ratio: float = 0.02
+    combine: Combine = "auto"
 
 
 @dataclass(frozen=True)
@@ -139,6 +142,12 @@ def _share(text: str) -> float:
     return float(text)
 
 
+def _combine(text: str) -> str:
+    if text not in COMBINING:
+        raise ValueError("say auto, on or off")
+    return text
+
+
 def _commit(text: str) -> str:
     if text not in COMMIT_MODES:
         raise ValueError("say sync, upload or async")
@@ -201,6 +210,14 @@ SETTINGS: tuple[Setting, ...] = (
         "part of the live sessions whose rows are read ahead, before they end (aur); 0 for none",
         _share,
     ),
+    Setting(
+        "combine",
+        "combine",
+        "auto|on|off",
+        "auto",
+        "combine rows of a key and window before the shuffle; auto does where there are no keys",
+        _combine,
+    ),
 )
 
 
@@ -223,6 +240,7 @@ def read_options(conf: Mapping[str, str], parallelism: int) -> Options:
         "store": "auto",
         "commit": "sync",
         "read_ratio": 0.02,
+        "combine": "auto",
     }
     for name in sorted(conf):
         if name == PREFIX.rstrip(".") or name.startswith(PREFIX):

@@ -16,12 +16,14 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headrace.types import arrow_type
 
 HASH, TIME = "__hash", "__time"
 WINDOW_START, WINDOW_END = "__window_start", "__window_end"
 SIDE, GROUP = "__side", "__group"
+ROWS = "__rows"  # how many rows a combined one stands for
 LEFT, RIGHT = 0, 1  # what SIDE says of a row
 ALONE = 2  # added to SIDE: a key is null, so that the row meets no other
 
@@ -133,6 +135,7 @@ class OperatorSpec:
     grouped: bool = False  # results are the rows of each group, for a function of the user
     store: StoreName = "rmw"
     read_ratio: float = 0.02  # of the live sessions, how many are read ahead (aur); 0 for none
+    combined: bool = False  # rows were combined by key and slice before they were shuffled
 
     @property
     def keeps(self) -> bool:
@@ -164,14 +167,34 @@ def _join(said: dict[str, Any]) -> Join:
 
 
 def input_schema(spec: OperatorSpec) -> pa.Schema:
-    """What rows look like on their way to the host."""
-    fields = [pa.field(HASH, pa.int64())]
+    """What rows look like on their way to the host; combined ones have a column per accumulator."""
+    return pa.schema([pa.field(name, arrow_type(kind)) for name, kind in input_columns(spec)])
+
+
+def input_columns(spec: OperatorSpec) -> list[tuple[str, str]]:
+    """Names and types of `input_schema`."""
+    columns = [(HASH, "int64")]
     if spec.timed:
-        fields.append(pa.field(TIME, arrow_type("timestamp")))
+        columns.append((TIME, "timestamp"))
     if spec.join:
-        fields.append(pa.field(SIDE, pa.int8()))
-    fields += [pa.field(f.name, arrow_type(f.type)) for f in (*spec.keys, *spec.inputs)]
-    return pa.schema(fields)
+        columns.append((SIDE, "int8"))
+    if spec.combined:
+        columns.append((ROWS, "int64"))
+    columns += [(field.name, field.type) for field in spec.keys]
+    if spec.combined:
+        return columns + [(partial_name(at), one.type) for at, one in enumerate(spec.accumulators)]
+    return columns + [(field.name, field.type) for field in spec.inputs]
+
+
+def partial_name(index: int) -> str:
+    """The column of a combined row that accumulator number `index` reads."""
+    return f"p{index}"
+
+
+def rows_in(batch: pa.RecordBatch) -> int:
+    """How many rows of the stream a batch of `input_schema` has."""
+    at = batch.schema.get_field_index(ROWS)
+    return batch.num_rows if at < 0 else int(pc.sum(batch.column(at)).as_py() or 0)
 
 
 def output_schema(spec: OperatorSpec) -> pa.Schema:

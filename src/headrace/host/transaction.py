@@ -25,6 +25,7 @@ from headrace.format.manifest import Manifest
 from headrace.format.names import Attempt
 from headrace.host.behind import Asked, Closing, Drafted, draft, hidden_of, log_epoch, vouched_for
 from headrace.host.contract import Summary, Ticket
+from headrace.spec import rows_in
 from headrace.store.contract import ReadsAhead, Store, Write
 from headrace.store.migrate import stored_as
 from headrace.store.segment import Segment
@@ -71,7 +72,7 @@ class PartitionTransaction:
     def apply(self, rows: pa.RecordBatch) -> None:
         self._check()
         self._waiting.append(rows)
-        self._rows_in += rows.num_rows
+        self._rows_in += rows_in(rows)
         if _enough(self._waiting):
             self._fold()
 

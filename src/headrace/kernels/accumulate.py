@@ -118,6 +118,13 @@ def count(rows: U64, ids: Ids, word: int, valid: Valid) -> None:
                 rows[ids[i], word] += one
 
 
+@njit([(WORDS, IDS_IN, I64, WORDS_IN)], nogil=True, cache=True)
+def count_many(rows: U64, ids: Ids, word: int, words: U64) -> None:
+    """As many rows as each value says."""
+    for i in range(len(ids)):
+        rows[ids[i], word] += words[i, 0]
+
+
 @njit([FLAG(WORDS, IDS_IN, I64, I64, MASK, MASK, I64, WORDS_IN, VALID_IN)], nogil=True, cache=True)
 def sum_int(
     rows: U64,

@@ -85,6 +85,8 @@ def _text(built: Built) -> str:
         f"  window  {_window(spec.window)}",
         f"  store   {choice.store}: {choice.reason}",
     ]
+    if spec.combined:
+        lines.append("  before  rows of a group are combined in the workers that read them, then shuffled")
     if spec.join is not None:
         lines.insert(1, f"  join    {_join(spec.join)}")
     return "\n".join(lines)

@@ -14,6 +14,7 @@ from headrace.errors import QueryError
 from headrace.options import Options, read_options
 from headrace.spark.aggregates import Aggregate
 from headrace.spark.columns import Resolved, case_insensitive, check_distinct, first_line, resolve
+from headrace.spark.combine import combines
 from headrace.spark.driver import coordinator_for
 from headrace.spark.explain import remember
 from headrace.spark.finalise import ORDERED, AccumulatorPlan, wanted
@@ -60,7 +61,12 @@ def chosen(
 ) -> tuple[Blueprint, Choice]:
     """The blueprint with its store, and why it is that one."""
     choice = choose_for(blueprint.spec, said=said, marked=marked, setting=options.store)
-    spec = replace(blueprint.spec, store=choice.store, read_ratio=options.read_ratio)
+    spec = replace(
+        blueprint.spec,
+        store=choice.store,
+        read_ratio=options.read_ratio,
+        combined=combines(blueprint.spec, options.combine),
+    )
     return replace(blueprint, spec=spec), choice
 
 

@@ -1,6 +1,6 @@
 """The operator around the host: rows to the wire in the JVM, results from the wire in the JVM.
 
-stream ─▶ rows (hash, time, leaves, inputs) ─▶ repartitionById ─▶ task ─▶ results ─▶ output
+stream ─▶ rows (hash, time, leaves, inputs) ─▶ [combine] ─▶ repartitionById ─▶ task ─▶ results ─▶ output
 """
 
 from __future__ import annotations
@@ -12,9 +12,19 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from headrace.spark.combine import combine_task
 from headrace.spark.holistic_plan import result_type
 from headrace.spark.types import spark_type
-from headrace.spec import HASH, TIME, WINDOW_END, WINDOW_START, OperatorSpec, join_columns, result_columns
+from headrace.spec import (
+    HASH,
+    TIME,
+    WINDOW_END,
+    WINDOW_START,
+    OperatorSpec,
+    input_columns,
+    join_columns,
+    result_columns,
+)
 
 GROUP_BITS = 10  # a partition is a range of the hash's 1,024 groups
 _SEED = 42  # the hash of a key without columns, as xxhash64 begins
@@ -41,7 +51,10 @@ def wire_rows(df: DataFrame, blueprint: Blueprint) -> DataFrame:
     columns += [column.alias(f.name) for column, f in zip(blueprint.keys, spec.keys, strict=True)]
     columns += [column.alias(f.name) for column, f in zip(blueprint.inputs, spec.inputs, strict=True)]
     names = [TIME] * spec.timed + [field.name for field in (*spec.keys, *spec.inputs)]
-    return placed(df.select(*columns).select(hash_of(spec).alias(HASH), *names), spec)
+    rows = df.select(*columns).select(hash_of(spec).alias(HASH), *names)
+    if spec.combined:
+        rows = rows.mapInArrow(combine_task(spec), input_struct(spec))
+    return placed(rows, spec)
 
 
 def hash_of(spec: OperatorSpec) -> Column:
@@ -59,6 +72,11 @@ def partition_of(hashed: Column, partitions: int) -> Column:
     """The partition that owns a hash: its group, scaled to the number of partitions."""
     group = F.shiftrightunsigned(hashed, 64 - GROUP_BITS)
     return F.shiftright(group * F.lit(partitions), GROUP_BITS).cast("int")
+
+
+def input_struct(spec: OperatorSpec) -> T.StructType:
+    """What a combining stage returns."""
+    return T.StructType([T.StructField(name, spark_type(kind)) for name, kind in input_columns(spec)])
 
 
 def result_struct(spec: OperatorSpec) -> T.StructType:

@@ -12,7 +12,7 @@ from headrace.errors import ArithmeticOverflow
 from headrace.kernels import accumulate as kernel
 from headrace.kernels import combine
 from headrace.kernels.bytes import total
-from headrace.spec import Accumulator
+from headrace.spec import Accumulator, partial_name
 from headrace.store.arrow import Column
 from headrace.store.layout import AccumulatorSlot, RowLayout
 from headrace.store.run import U8, U64
@@ -41,15 +41,20 @@ class Fold:
     flag: int
     has: np.uint64
     second: np.uint64
+    column: str | None  # that it reads; None: it counts rows
+    weighted: bool = False  # a count: the column says of how many rows
 
     @classmethod
     def of(cls, layout: RowLayout, slot: AccumulatorSlot) -> Fold:
+        combined = layout.spec.combined
         return cls(
             slot.accumulator,
             slot.word,
             layout.key_width + slot.has_bit // 64,
             np.uint64(1 << slot.has_bit % 64),
             np.uint64(1 << slot.second_bit % 64),
+            partial_name(layout.accumulators.index(slot)) if combined else slot.accumulator.input,
+            combined and slot.accumulator.kind == "count",
         )
 
     @property
@@ -70,7 +75,9 @@ class Fold:
         """Fold a column, row by row in its order; heap and rows have room for it."""
         kind = self.accumulator.kind
         words, heap, valid = column.words, column.heap, column.valid
-        if kind == "count":
+        if self.weighted:
+            kernel.count_many(to.rows, ids, self.word, words)
+        elif kind == "count":
             kernel.count(to.rows, ids, self.word, valid)
         elif kind == "sum":
             self._sum(to.rows, ids, column)

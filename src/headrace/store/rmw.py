@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.kernels.order import by_hash
-from headrace.spec import OperatorSpec, Window
+from headrace.spec import OperatorSpec, Window, rows_in
 from headrace.store.arrow import probe_of, results_of
 from headrace.store.budget import MemoryBudget
 from headrace.store.compact import FAN_IN, FAN_IN_UNREAD, compact, plan
@@ -85,8 +85,8 @@ class RmwStore:
         kept = 0
         for slice_us, part in cut(rows, self.spec.window, self.watermark_us):
             self._fold(slice_us, part)
-            kept += part.num_rows
-        self.late_rows += rows.num_rows - kept
+            kept += rows_in(part)
+        self.late_rows += rows_in(rows) - kept
 
     def _fold(self, slice_us: int, rows: pa.RecordBatch) -> None:
         state = self._slice(slice_us)

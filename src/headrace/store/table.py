@@ -256,12 +256,12 @@ def _columns(folds: list[Fold], batch: pa.RecordBatch) -> list[Column]:
     ready: dict[tuple[str, str], Column] = {}
     columns = []
     for fold in folds:
-        name = fold.accumulator.input
+        name = fold.column
         if name is None:
             columns.append(_NOTHING)
             continue
         array = batch.column(name)
-        if fold.accumulator.kind == "count":
+        if fold.accumulator.kind == "count" and not fold.weighted:
             columns.append(Column(_NOTHING.words, _NOTHING.heap, valid_of(array)))
             continue
         key = (name, fold.column_type)
