@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -35,7 +36,7 @@ def times_us(rows: pa.Table) -> np.ndarray:
 
 def test_a_fine_batch_lies_in_one_slice(tmp_path: Path) -> None:
     """So that a bid is one row with slices, and five without, in every batch."""
-    write(Scale(FINE, FINE, FINE, 1, 1), tmp_path, ("fine",))
+    write(replace(QUICK, fine=FINE), tmp_path, ("fine",))
     batches = written(tmp_path, "fine")
     assert len(batches) == FINE.batches
     assert all(len(np.unique(times_us(rows) // SLICE_US)) == 1 for rows in batches)
@@ -43,17 +44,17 @@ def test_a_fine_batch_lies_in_one_slice(tmp_path: Path) -> None:
 
 def test_every_query_finds_the_streams_it_reads() -> None:
     streams = set(flowkv._views(queries.NAMES))
-    assert streams == {"bid", "busy", "fine", "person", "auction"}
+    assert streams == {"bid", "busy", "dense", "fine", "person", "auction"}
     assert all(set(flowkv._views_of(name)) <= streams for name in flowkv._asked("headrace", queries.NAMES))
 
 
 @pytest.mark.parametrize("scale", [QUICK, FULL], ids=["quick", "full"])
 def test_state_outgrows_memory_and_windows_close(scale: Scale) -> None:
-    for stretch in (scale.sparse, scale.busy):
+    for stretch in (scale.sparse, scale.busy, scale.dense):
         assert _covers_us(stretch) > WINDOW_US + DELAY_US
     slices = (WINDOW_US + DELAY_US) // SLICE_US
-    of_slice = scale.busy.rate * 2 * 92 // 100
-    counts = slices * scale.busy.active * (1 - np.exp(-of_slice / scale.busy.active)) * ROW_BYTES
+    of_slice = scale.dense.rate * 2 * 92 // 100
+    counts = slices * scale.dense.active * (1 - np.exp(-of_slice / scale.dense.active)) * ROW_BYTES
     bidders = scale.sparse.active * ROW_BYTES
     assert min(counts, bidders) > scale.memory_bytes
 

@@ -5,6 +5,7 @@ comes late enough for all of them to exist. One micro-batch is `FILES_PER_BATCH`
 
 - `bid` is sparse: a bidder pauses for longer than a session's gap now and then, and so sessions end.
 - `busy` is dense, for fixed windows: a window has several bids of a key, as where windows are long.
+- `dense` is denser still, for windows that slide: so has the time between two windows.
 - `fine` is in batches shorter than a slice: what is stored per bid then depends on nothing but the slices.
 - Persons and auctions are few among the events, so q8 has its own, denser, stretch of them.
 """
@@ -58,26 +59,33 @@ class Scale:
 
     sparse: Stretch
     busy: Stretch
+    dense: Stretch
     fine: Stretch
+    warm: Stretch  # of every stream, before anything is measured
     memory_bytes: int
-    skipped: int  # first batches, in which Spark still compiles
+    skipped: int  # first batches, in which state is still small
 
     def of(self, view: str) -> Stretch:
-        return {"busy": self.busy, "fine": self.fine}.get(view, self.sparse)
+        named = {"busy": self.busy, "dense": self.dense, "fine": self.fine}
+        return named.get(view, self.sparse)
 
 
 FINE = Stretch(batches=8, events=50_000, rate=100_000, active=200_000)
 FULL = Scale(
     sparse=Stretch(batches=8, events=800_000, rate=200_000, active=1_000_000),
     busy=Stretch(batches=8, events=800_000, rate=320_000, active=400_000),
+    dense=Stretch(batches=24, events=800_000, rate=1_280_000, active=400_000),
     fine=FINE,
+    warm=Stretch(batches=12, events=50_000, rate=50_000, active=20_000),
     memory_bytes=32 << 20,
     skipped=2,
 )
 QUICK = Scale(
     sparse=Stretch(batches=4, events=350_000, rate=70_000, active=500_000),
     busy=Stretch(batches=4, events=350_000, rate=70_000, active=200_000),
+    dense=Stretch(batches=12, events=350_000, rate=280_000, active=150_000),
     fine=FINE,
+    warm=Stretch(batches=6, events=20_000, rate=20_000, active=5_000),
     memory_bytes=16 << 20,
     skipped=1,
 )
@@ -87,6 +95,12 @@ def write(scale: Scale, folder: Path, views: tuple[str, ...]) -> None:
     """Write the files of these views; their modification times put them in order."""
     for view in views:
         _write_view(scale.of(view), folder / view, view)
+        _write_view(scale.warm, warm_folder(folder) / view, view)
+
+
+def warm_folder(folder: Path) -> Path:
+    """Where the short streams are that a side gets warm with."""
+    return folder / "warm"
 
 
 def _write_view(stretch: Stretch, folder: Path, view: str) -> None:

@@ -44,7 +44,12 @@ class ByHash:
                 continue
             run = concatenated(parts, self.layout)
             if len(run):
-                yield (run if sum(1 for part in parts if len(part)) == 1 else ordered(run)), None
+                yield (run if _is_ordered(run) else ordered(run)), None
+
+
+def _is_ordered(run: Run) -> bool:
+    """Whether the rows are by hash as they are: those of one source, or of a window that is one group."""
+    return bool((run.hashes[1:] >= run.hashes[:-1]).all())
 
 
 def changed(layout: KeptLayout, old: list[Run], new: list[Run]) -> tuple[Run, Flags]:
