@@ -31,10 +31,11 @@ def test_every_setting_is_read() -> None:
         "spark.headrace.store": "memory",
         "spark.headrace.commit": "upload",
         "spark.headrace.read.ratio": "0.1",
+        "spark.headrace.combine": "on",
     }
     assert len(conf) == len(SETTINGS)
     assert read_options(conf, 1) == Options(
-        "/data/my state", "/fast", 3, True, 256 << 20, 8, "executor", "memory", "upload", 0.1
+        "/data/my state", "/fast", 3, True, 256 << 20, 8, "executor", "memory", "upload", 0.1, "on"
     )
 
 
