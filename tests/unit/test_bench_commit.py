@@ -34,6 +34,7 @@ def test_every_ratio_is_above_one_where_asynchronous_commits_are_ahead() -> None
     )
     assert found["floor_throughput_vs_spark.lr4"] == pytest.approx(10.0)
     assert found["critical_path_sync_over_async.lr4"] == pytest.approx(20.0)
+    assert found["critical_path_upload_over_async.lr4"] == pytest.approx(20.0)
     for other in ("spark", "upload"):
         assert found[f"p99_vs_{other}.lr4"] == pytest.approx(5.0)
         assert found[f"throughput_vs_{other}.lr4"] == pytest.approx(5.0)

@@ -81,6 +81,10 @@ def _by_query(
             if large and other:
                 found.setdefault(f"p99_vs_{side}", {})[name] = other.p99_ms / large.p99_ms
                 found.setdefault(f"throughput_vs_{side}", {})[name] = large.rows_per_s / other.rows_per_s
+        upload = outcomes.get((LARGE, "upload", name))
+        if large and upload:
+            over = upload.critical_median_ms / large.critical_median_ms
+            found.setdefault("critical_path_upload_over_async", {})[name] = over
         floor, spark = (outcomes.get((LARGE, side, name)) for side in ("floor", "spark"))
         if floor and spark:
             found.setdefault("floor_throughput_vs_spark", {})[name] = floor.rows_per_s / spark.rows_per_s

@@ -3,8 +3,8 @@
 Every side reads the same files in the same batches with the same number of partitions, commits durably
 every batch, and writes to Spark's `noop` sink; state is larger than the host's memory limit. A side runs in
 a Spark application of its own, so that its host serves nothing else, and runs every query over a short
-stream first, so that none is slow for being the first. Throughput is input rows over batch time, after the first
-batches.
+stream first, so that none is slow for being the first. Throughput is input rows over batch time, after the
+first batches.
 """
 
 from __future__ import annotations
