@@ -98,7 +98,7 @@ class Window:
 
     Fixed: `start ≡ offset (mod slide)`; a slide of the width is a tumbling window. A session of a key lasts
     from its first row to `width` after its last one: the width is the gap. `lateness_us` is for how long
-    after it closed a window still takes rows.
+    after it closed a window still takes rows. What is expected of a session matters for reading ahead only.
     """
 
     width_us: int
@@ -106,6 +106,7 @@ class Window:
     slide_us: int = 0  # 0: the width
     session: bool = False
     lateness_us: int = 0
+    ends: str | None = None  # sessions: the input that says when one is expected to end, at the earliest
 
     @property
     def every_us(self) -> int:

@@ -3,9 +3,13 @@ memory, from the log or read ahead, once, whatever was spilled, compacted or bro
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from headrace.testing.store_contract import LATE_SESSION, SESSION, StoreContract, keeping
+
+EXPECTING = replace(SESSION, ends="v0")
 
 
 class TestAur(StoreContract):
     name = "aur"
-    cases = (keeping(SESSION), keeping(LATE_SESSION))
+    cases = (keeping(SESSION), keeping(LATE_SESSION), keeping(EXPECTING))

@@ -5,11 +5,15 @@ from __future__ import annotations
 
 import datetime as dt
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 from streaming_case import Case
 
 import headrace as hr
+from headrace.errors import QueryError
 
 pytestmark = pytest.mark.spark
 
@@ -51,10 +55,13 @@ def test_a_session_comes_again_within_its_lateness(case: Case) -> None:
     ]
 
 
-def test_kept_rows_of_a_session_outlive_hosts(case: Case) -> None:
+@pytest.mark.parametrize("expecting", [False, True])
+def test_kept_rows_of_a_session_outlive_hosts(case: Case, expecting: bool) -> None:
+    ends = F.col("ts") + F.expr("interval 1 minute") if expecting else None
+
     def medians() -> DataFrame:
         rows = hr.stream(case.source()).withWatermark("ts", "5 seconds")
-        kept = rows.groupBy("user", hr.session("10 seconds")).agg(
+        kept = rows.groupBy("user", hr.session("10 seconds", ends=ends)).agg(
             middle=hr.median("amount"), all=hr.collect_list("amount"), n=hr.count()
         )
         return kept.select("user", "window.start", "window.end", "middle", "all", "n")
@@ -69,6 +76,30 @@ def test_kept_rows_of_a_session_outlive_hosts(case: Case) -> None:
         (2, "b", at(102), at(112), 1.0, [1.0], 1),
         (2, "c", at(114), at(124), 1.0, [1.0], 1),
     ]
+
+
+def test_what_is_expected_of_a_session_is_checked(case: Case) -> None:
+    case.feed(("a", 100, 1.0))
+    rows = hr.stream(case.source()).withWatermark("ts", "5 seconds")
+    with pytest.raises(QueryError, match="is a double"):
+        rows.groupBy("user", hr.session("10 seconds", ends="amount")).agg(all=hr.collect_list("amount"))
+    with pytest.raises(QueryError, match="keep no rows"):
+        rows.groupBy("user", hr.session("10 seconds", ends="ts")).agg(n=hr.count())
+    with pytest.raises(QueryError, match="takes no ends="):
+        rows.join(rows, on="user", window=hr.session("10 seconds", ends="ts"))
+
+
+def test_a_function_over_sessions_with_an_expected_end(case: Case) -> None:
+    def total(rows: pa.Table) -> pa.Table:
+        names = ",".join(rows.column_names)
+        return pa.table({"user": ["a"], "total": [pc.sum(rows["amount"]).as_py()], "columns": [names]})
+
+    case.feed(("a", 100, 1.0), ("a", 103, 2.0))
+    case.feed(("b", 140, 1.0))
+    rows = hr.stream(case.source()).withWatermark("ts", "5 seconds")
+    grouped = rows.groupBy("user", hr.session("10 seconds", ends="ts"))
+    totals = grouped.applyInArrow(total, "user string, total double, columns string")
+    assert case.run(totals) == [(1, "a", 3.0, "user,ts,amount")]
 
 
 def test_a_join_over_sessions(case: Case) -> None:

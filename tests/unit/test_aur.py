@@ -97,6 +97,24 @@ def test_a_session_that_grew_after_it_was_read_ahead_is_read_again(tmp_path: Pat
     assert store_of(lab).reader.buffer.in_vain > 5
 
 
+@pytest.mark.usefixtures("uniform")
+@pytest.mark.parametrize("said", [True, False])
+def test_a_session_that_is_expected_to_grow_is_not_read_ahead(tmp_path: Path, said: bool) -> None:
+    """Every second session grows after some were read ahead; its rows say so."""
+    window = replace(SESSION, ends="v0") if said else SESSION
+    case = replace(keeping(window), store="aur", read_ratio=0.15)
+    lab, model = StoreLab(case, tmp_path, 16 << 10), StoreModel(case)
+    epochs = [
+        ([Row(key, key * SECOND // 50, 10 * SECOND * (key % 2)) for key in range(200)], 0),
+        ([Row(key, key * SECOND // 50 + 1, None) for key in range(200)], 4_000_100),
+        ([Row(key, 4 * SECOND - 1, 3) for key in range(1, 200, 2)], 5 * SECOND),
+        ([], 20 * SECOND),
+    ]
+    for rows, until in epochs:
+        assert lab.epoch(rows, until) == model.epoch(rows, until)
+    assert (store_of(lab).reader.buffer.in_vain == 0) is said
+
+
 def test_the_log_forgets_sessions_that_are_over(tmp_path: Path) -> None:
     lab, model = lab_in(tmp_path, 0.02, 256 << 10)
     run(lab, model, 60, 100, compact=True)

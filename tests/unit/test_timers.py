@@ -25,7 +25,9 @@ def segment_of(path: Path, ends: dict[int, int]) -> Segment:
 
 
 def found(segments: list[Segment], after: int, through: int, chunk: int = 64) -> list[int]:
-    return [one for due in timers.due(segments, after, through, chunk) for one in due.hashes.tolist()]
+    return [
+        one for due in timers.due(segments, after, through, chunk_rows=chunk) for one in due.hashes.tolist()
+    ]
 
 
 def test_only_the_newest_end_of_a_hash_counts(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ knows no storage. What may change: the watermark's delay, the emit mode, and nam
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import chain, zip_longest
 
 from headrace.blob.base import Blobs
@@ -82,7 +83,7 @@ def differences(old: OperatorSpec, new: OperatorSpec) -> list[str]:
     if old.grouped:
         kept = [[_column(field) for field in spec.inputs] for spec in (old, new)]
         found += _changes("column", *kept)
-    if old.window != new.window:
+    if _unnamed(old.window) != _unnamed(new.window):
         found.append(f"the window was {_window(old.window)}, is now {_window(new.window)}")
     if len(old.delays_ms) != len(new.delays_ms):
         found.append(f"watermarks below it were {len(old.delays_ms)}, are now {len(new.delays_ms)}")
@@ -177,13 +178,19 @@ def _aggregate(accumulator: Accumulator, inputs: dict[str, Field]) -> Part:
     return f"{accumulator.kind}({argument})", f"{kept}{overflow}"
 
 
+def _unnamed(window: Window | None) -> Window | None:
+    """The window without names on the wire."""
+    return window if window is None or window.ends is None else replace(window, ends="")
+
+
 def _window(window: Window | None) -> str:
     if window is None:
         return "none"
     offset = f" offset by {_seconds(window.offset_us)}" if window.offset_us else ""
     late = f" with a lateness of {_seconds(window.lateness_us)}" if window.lateness_us else ""
     if window.session:
-        return f"sessions with a gap of {_seconds(window.width_us)}{late}"
+        ends = "" if window.ends is None else " with an expected end"
+        return f"sessions with a gap of {_seconds(window.width_us)}{late}{ends}"
     slide = f" every {_seconds(window.slide_us)}" if window.every_us != window.width_us else ""
     return f"{_seconds(window.width_us)}{slide}{offset}{late}"
 

@@ -38,7 +38,7 @@ from headrace.spark.operator import (
 )
 from headrace.spark.plans import TASK_PREFIX, watermarks
 from headrace.spark.project import Blueprint, wire_rows
-from headrace.spark.windows import TimeWindow, event_time, window_of
+from headrace.spark.windows import TimeWindow, event_time, expected_end, window_of
 from headrace.spec import TIME, Field, OperatorSpec
 
 SCHEMA_HINT = 'say it as a StructType, or as text such as "user string, total double"'
@@ -91,12 +91,17 @@ def draw_apply(request: ApplyRequest, options: Options) -> tuple[Blueprint, Grou
     keys = [key_of(df, key) for key in grouped.keys]
     fields, leaves, _ = wire_keys(keys, F.lit(None))
     shown, inputs, columns = _inputs(df, _shown_keys(keys), timed)
+    expected, ends = expected_end(window, df), None
+    if expected is not None:
+        ends = f"v{len(inputs)}"
+        inputs.append(Field(ends, "timestamp", expected.name))
+        columns.append(expected.column)
     spec = OperatorSpec(
         name=name_of(df, grouped.name),
         keys=tuple(fields),
         inputs=tuple(inputs),
         accumulators=(),
-        window=window_of(window, df),
+        window=replace(window_of(window, df), ends=ends),
         emit=emit,
         timed=True,
         delays_ms=tuple(mark.delay_ms for mark in marks),

@@ -108,6 +108,10 @@ class AccumulatorPlan:
         index = self._accumulate(_kind(want.function), held, state)
         return self._result(index) if kind == spark_type(state) else self._result(index).cast(want.result)
 
+    def time(self, base: Resolved) -> str:
+        """The wire name of an instant that no aggregate needs."""
+        return self._input(base, T.TimestampType())
+
     def _holistic(self, plan: HolisticPlan) -> Column:
         held = self._input(plan.input, spark_type(plan.state))
         by = None

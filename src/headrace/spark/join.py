@@ -19,7 +19,14 @@ from headrace.spark.join_rows import Carried, InputPlan, SidePlan, both_sides, c
 from headrace.spark.operator import STATELESS_AQE, chosen, make_task, session_options, supported
 from headrace.spark.plans import TASK_PREFIX, Watermark, operators_below, watermarks
 from headrace.spark.project import Blueprint, result_struct
-from headrace.spark.windows import TimeWindow, event_time, is_wall_time, window_column, window_of
+from headrace.spark.windows import (
+    Session,
+    TimeWindow,
+    event_time,
+    is_wall_time,
+    window_column,
+    window_of,
+)
 from headrace.spec import LEFT, RIGHT, How, Join, OperatorSpec
 from headrace.store.choose import Said
 
@@ -114,6 +121,8 @@ def draw_join(request: JoinRequest, options: Options) -> Drawn:
 def _check(request: JoinRequest) -> None:
     if not isinstance(request.window, TimeWindow):
         raise QueryError(f"{request.window!r} is not a window", hint='say window=hr.tumbling("10 seconds")')
+    if isinstance(request.window, Session) and request.window.ends is not None:
+        raise QueryError("a join of sessions takes no ends=", hint="leave it out")
     if request.how not in get_args(How):
         raise QueryError(f"how={request.how!r}", hint=f"say one of {', '.join(get_args(How))}")
     if request.left.df.sparkSession is not request.right.df.sparkSession:

@@ -23,7 +23,15 @@ from headrace.spark.keys import flatten, rebuild
 from headrace.spark.plans import TASK_PREFIX, Watermark, operators_below, watermarks
 from headrace.spark.project import Blueprint, result_struct, wire_rows
 from headrace.spark.task import Task, Then, stateful_task
-from headrace.spark.windows import Session, TimeWindow, event_time, is_wall_time, window_column, window_of
+from headrace.spark.windows import (
+    Session,
+    TimeWindow,
+    event_time,
+    expected_end,
+    is_wall_time,
+    window_column,
+    window_of,
+)
 from headrace.spec import Emit, Field, OperatorSpec
 from headrace.store.choose import Choice, Pattern, Said, choose_for
 
@@ -112,6 +120,13 @@ def draw(request: Request, options: Options) -> Blueprint:
     ansi = str(spark.conf.get("spark.sql.ansi.enabled")).lower() == "true"
     plan = AccumulatorPlan(spark, ansi)
     results = plan.add(aggregates)
+    expected = expected_end(window, df)
+    if expected is not None and kept is None:
+        raise QueryError(
+            "ends= says when to read the rows of a session, and these aggregates keep no rows",
+            hint="leave it out",
+        )
+    ends = None if expected is None else plan.time(expected)
     keys = [key_of(df, key) for key in request.keys]
     fields, leaves, outputs = wire_keys(
         keys, window_column(spark, timed.type) if window and timed else None
@@ -123,7 +138,7 @@ def draw(request: Request, options: Options) -> Blueprint:
         keys=tuple(fields),
         inputs=tuple(plan.fields),
         accumulators=tuple(plan.accumulators),
-        window=window_of(window, df) if window else None,
+        window=replace(window_of(window, df), ends=ends) if window else None,
         emit=emit,
         timed=timed is not None,
         delays_ms=tuple(mark.delay_ms for mark in marks),

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from headrace.errors import QueryError
-from headrace.spark.columns import Resolved, first_line
+from headrace.spark.columns import Resolved, first_line, resolve
 from headrace.spark.internals import same_micros
 from headrace.spec import WINDOW_END, WINDOW_START, Window
 
@@ -50,6 +50,7 @@ class Session(TimeWindow):
     """Windows of each key's own: as long as its rows are no further apart than the gap."""
 
     gap: str | timedelta
+    ends: str | Column | None = None
 
 
 def tumbling(
@@ -129,7 +130,11 @@ def sliding(
 
 
 def session(
-    gap: str | timedelta, on: str | Column | None = None, *, lateness: str | timedelta = "0 seconds"
+    gap: str | timedelta,
+    on: str | Column | None = None,
+    *,
+    lateness: str | timedelta = "0 seconds",
+    ends: str | Column | None = None,
 ) -> Session:
     """Sessions: rows of a key that are at most ``gap`` apart, as Spark's ``session_window(on, gap)``.
 
@@ -145,6 +150,11 @@ def session(
     lateness : str or timedelta
         For how long after the watermark has passed its end a session still takes rows. One that such rows
         change is emitted again, whole: at once, or when the watermark passes its new end.
+    ends : str or Column, optional
+        A prediction, for sessions whose rows are kept: a timestamp before which, as far as this row knows,
+        its session will not end. The latest one of a session's rows counts. Results do not depend on it:
+        rows of a session that is not expected to end yet are not read ahead. Without it a session is
+        expected to end ``gap`` after its last row.
 
     Returns
     -------
@@ -163,7 +173,20 @@ def session(
     >>> bids = hr.stream(df).withWatermark("ts", "4 seconds")  # doctest: +SKIP
     >>> bids.groupBy("bidder", hr.session("10 seconds")).agg(bids=hr.count())  # doctest: +SKIP
     """
-    return Session(on, lateness, gap)
+    return Session(on, lateness, gap, ends)
+
+
+def expected_end(window: TimeWindow | None, df: DataFrame) -> Resolved | None:
+    """The column that says when a session is expected to end, if the user gave one."""
+    if not isinstance(window, Session) or window.ends is None:
+        return None
+    found = resolve(df, window.ends, "the expected end of a session")
+    if not isinstance(found.type, T.TimestampType):
+        raise QueryError(
+            f"the expected end of a session, {found.name}, is a {found.type.simpleString()}",
+            hint="say a timestamp, such as F.col('opened') + F.expr('interval 1 hour')",
+        )
+    return found
 
 
 def window_of(window: TimeWindow, df: DataFrame) -> Window:

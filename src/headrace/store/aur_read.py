@@ -26,7 +26,7 @@ from headrace.store.budget import MemoryBudget
 from headrace.store.contract import of_kind
 from headrace.store.kept import I64, Flags, KeptLayout, ordered, taken
 from headrace.store.run import U64, Run
-from headrace.store.session import SessionStore
+from headrace.store.session import SessionStore, timer_shape
 from headrace.store.session_rows import distinct
 
 CHUNK_ROWS = 1 << 16
@@ -166,8 +166,8 @@ class SessionReader:
         if many == 0 or watermark_us is None:
             return np.empty(0, np.uint64)
         asked = many + len(self.buffer)
-        lasts, near = store.table.nearest(layout.closed_through(watermark_us), asked)
-        found = [(lasts + layout.window.width_us, near), *self._nearest_on_disk(asked, watermark_us)]
+        in_memory = store.table.nearest(layout.closed_through(watermark_us), asked)
+        found = [in_memory, *self._nearest_on_disk(asked, watermark_us)]
         ends, hashes = (np.concatenate(parts) for parts in zip(*found, strict=True))
         lacking = np.flatnonzero(self.buffer.lacks(hashes))
         chosen = lacking[soonest(ends[lacking], many, int(layout.spec.read_ratio * live), self.seen_us)]
@@ -181,7 +181,8 @@ class SessionReader:
         if store.is_complete:
             return
         held = of_kind([*store.segments, *store.spilled], timers.TIMERS)
-        for ends, hashes in islice(timers.coming(held, watermark_us, many), TIMER_READS_MAX):
+        found = timers.coming(held, watermark_us, many, timer_shape(self.layout.spec))
+        for ends, hashes in islice(found, TIMER_READS_MAX):
             absent = ~store.table.holds(hashes)
             yield ends[absent], hashes[absent]
             many -= int(np.count_nonzero(absent))

@@ -38,11 +38,17 @@ from headrace.store.table import Ids, Table
 from headrace.types import VARIABLE
 
 
+def timer_shape(spec: OperatorSpec) -> timers.TimerShape:
+    """How the timers of an operator's sessions are written."""
+    said = spec.window is not None and spec.window.ends is not None and spec.keeps
+    return timers.EXPECTING if said else timers.PLAIN
+
+
 def session_kinds(spec: OperatorSpec) -> tuple[FileKind, ...]:
     """The kinds of segments that sessions are written to."""
     return (
         FileKind(stored.ROWS, SessionLayout(spec).rows),
-        FileKind(timers.TIMERS, timers.TimerShape()),
+        FileKind(timers.TIMERS, timer_shape(spec)),
     )
 
 
@@ -239,7 +245,7 @@ class SessionStore:
     def _closing_on_disk(self, watermark_us: int) -> Iterator[Run]:
         layout, gap = self.layout, self.layout.window.width_us
         held = of_kind([*self.segments, *self.spilled], timers.TIMERS)
-        for due in timers.due(held, self.watermark_us, watermark_us):
+        for due in timers.due(held, self.watermark_us, watermark_us, timer_shape(self.spec)):
             run = self.absent(due.hashes)
             ends = layout.lasts(run) + gap
             run = layout.where(run, (ends >= due.first_us) & (ends <= due.last_us))
@@ -270,7 +276,8 @@ class SessionStore:
         wanted = lasts > self.layout.closed_through(watermark_us)
         if self.spec.emit == "changes":
             wanted[:] = False
-        return timers.timers_of(lasts[wanted] + self.layout.window.width_us, run.hashes[wanted])
+        expected = None if self.layout.window.ends is None else self.layout.ends(run.words[wanted])
+        return timers.timers_of(lasts[wanted] + self.layout.window.width_us, run.hashes[wanted], expected)
 
     def _written(self, run: Run, ends: Run) -> tuple[tuple[FileKind, Sections], ...]:
         """The segments that sessions and their timers make, as far as there are any."""
@@ -313,7 +320,7 @@ class SessionStore:
 
         def write(path: Path, stop: threading.Event) -> bool:
             if kind.name == timers.TIMERS:
-                return timers.compact_timers(inputs, path, bound, stop)
+                return timers.compact_timers(inputs, path, bound, stop, timer_shape(self.spec))
             return stored.compact_sessions(layout, inputs, path, layout.dead_through(bound), stop)
 
         return Compaction(inputs, kind, write)

@@ -2,11 +2,12 @@
 
     row = key columns · ordinal · flags · the operator's accumulators · first time · last time · changed
 
-An operator that keeps its rows has one accumulator here: how many rows the session has. The ordinal tells
-apart the sessions of one key and says nothing else. A session lasts from its first time to `gap` after its
-last one. `changed` counts the rows folded in since the last commit; what lies in a segment of an earlier
-epoch says nothing there. A session is dead, without a word about it anywhere, once its last time is at or
-below `dead_through` of the watermark.
+An operator that keeps its rows has one accumulator here: how many rows the session has; and a second one if
+the user says when sessions will end: the latest such time. The ordinal tells apart the sessions of one key
+and says nothing else. A session lasts from its first time to `gap` after its last one. `changed` counts the
+rows folded in since the last commit; what lies in a segment of an earlier epoch says nothing there.
+A session is dead, without a word about it anywhere, once its last time is at or below `dead_through` of the
+watermark.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from headrace.kernels.session import GONE
 from headrace.spec import TIME, Accumulator, Field, OperatorSpec, Window, output_schema
 from headrace.store.arrow import results_of
 from headrace.store.layout import RowLayout
-from headrace.store.run import Run
+from headrace.store.run import U64, Run
 from headrace.types import arrow_type
 
 I64 = npt.NDArray[np.int64]
@@ -59,7 +60,11 @@ class SessionLayout:
 
     @cached_property
     def folded(self) -> tuple[Accumulator, ...]:
-        return (Accumulator("count", None, "int64"),) if self.spec.keeps else self.spec.accumulators
+        if not self.spec.keeps:
+            return self.spec.accumulators
+        counted = (Accumulator("count", None, "int64"),)
+        ends = self.window.ends
+        return counted if ends is None else (*counted, Accumulator("max", ends, "timestamp"))
 
     @cached_property
     def _keyed(self) -> OperatorSpec:
@@ -112,6 +117,14 @@ class SessionLayout:
     def lasts(self, run: Run) -> I64:
         times: I64 = np.ascontiguousarray(run.words[:, self.last_word]).view(np.int64)
         return times
+
+    def ends(self, words: U64) -> I64:
+        """When sessions are expected to end: as the user says, or a gap after their last row."""
+        last: I64 = np.ascontiguousarray(words[:, self.last_word]).view(np.int64) + self.window.width_us
+        if self.window.ends is None:
+            return last
+        said = np.ascontiguousarray(words[:, self.rows.accumulators[1].word]).view(np.int64)
+        return np.maximum(last, said)
 
     def counts(self, run: Run) -> I64:
         """How many rows each session has, where rows are kept."""

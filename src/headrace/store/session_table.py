@@ -131,12 +131,11 @@ class SessionTable(Table):
         return int(firsts.min()) if len(firsts) else None
 
     def nearest(self, after: int, many: int) -> tuple[I64, U64]:
-        """Last times and hashes of the sessions that end next after the last time `after`."""
-        lasts = self.lasts
-        ids = np.flatnonzero(lasts > after)
+        """Expected ends and hashes of the sessions that end next and have a last time above `after`."""
+        ids, ends = np.flatnonzero(self.lasts > after), self.sessions.ends(self._rows[: len(self)])
         if len(ids) > many:
-            ids = ids[np.argpartition(lasts[ids], many - 1)[:many]]
-        return lasts[ids], self.hashes[ids]
+            ids = ids[np.argpartition(ends[ids], many - 1)[:many]]
+        return ends[ids], self.hashes[ids]
 
     def forget_changes(self) -> None:
         self._rows[: len(self), self.sessions.changed_word] = 0

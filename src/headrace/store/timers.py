@@ -1,6 +1,6 @@
 """Which sessions may end when: small rows ordered by time, so that a range of time is one read.
 
-    timer = end of a session, biased (the order key) · hash (its only word)
+    timer = end of a session, biased (the order key) · hash [· when it is expected to end]
 
 A timer is written whenever its session is, and all sessions of a hash are written together: of a hash that
 is in several segments only the newest one's timers can still be true. The others are left out by looking
@@ -41,7 +41,7 @@ I64 = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class TimerShape:
-    """A row of one word, the hash, which is its key too."""
+    """A row of one word, the hash, which is its key too; or of two, where the user says what to expect."""
 
     width: int = 1
     key_width: int = 1
@@ -58,50 +58,71 @@ class Due:
     last_us: int
 
 
-def timers_of(ends: I64, hashes: U64) -> Run:
+PLAIN, EXPECTING = TimerShape(), TimerShape(width=2)
+
+
+def timers_of(ends: I64, hashes: U64, expected: I64 | None = None) -> Run:
     """An ordered run of timers."""
     keys = time_key(ends.view(np.uint64))
     order = by_hash(keys)
-    return Run(keys[order], hashes[order].reshape(-1, 1), np.empty(0, np.uint8))
+    words = [hashes] if expected is None else [hashes, expected.view(np.uint64)]
+    return Run(keys[order], np.stack([word[order] for word in words], axis=1), np.empty(0, np.uint8))
 
 
 def due(
-    segments: Sequence[Segment], after_us: int | None, through_us: int, chunk_rows: int = DUE_ROWS
+    segments: Sequence[Segment],
+    after_us: int | None,
+    through_us: int,
+    shape: TimerShape = PLAIN,
+    chunk_rows: int = DUE_ROWS,
 ) -> Iterator[Due]:
     """What may end in `(after_us, through_us]`, in the order of time; no time lies in two parts.
 
     `segments` oldest first.
     """
     low = 0 if after_us is None else time_bound(after_us) + 1
-    for ends, hashes in _current(segments, low, time_bound(through_us) + 1, chunk_rows):
-        if len(ends):
-            yield Due(distinct(hashes), int(ends.min()), int(ends.max()))
+    for found in _current(segments, low, time_bound(through_us) + 1, shape, chunk_rows):
+        if len(found):
+            ends = time_key(found.hashes).view(np.int64)
+            yield Due(distinct(found.words[:, 0]), int(ends.min()), int(ends.max()))
 
 
-def coming(segments: Sequence[Segment], after_us: int, many: int) -> Iterator[tuple[I64, U64]]:
-    """Ends after `after_us` and the hashes that they are of, about `many` at once, nearer ones first."""
+def coming(
+    segments: Sequence[Segment], after_us: int, many: int, shape: TimerShape = PLAIN
+) -> Iterator[tuple[I64, U64]]:
+    """Sessions that end after `after_us`: when they are expected to, and their hashes.
+
+    About `many` at once, nearer ends first.
+    """
     rows = max(many, CHUNK_ROWS_MIN)
-    yield from _current(segments, time_bound(after_us) + 1, 1 << 64, rows, newer_many=1 << 62)
+    for found in _current(segments, time_bound(after_us) + 1, 1 << 64, shape, rows, newer_many=1 << 62):
+        expected = time_key(found.hashes) if shape == PLAIN else found.words[:, 1]
+        yield np.ascontiguousarray(expected).view(np.int64), np.ascontiguousarray(found.words[:, 0])
 
 
 def _current(
-    segments: Sequence[Segment], low: int, high: int, chunk_rows: int, newer_many: int = NEWER_MANY
-) -> Iterator[tuple[I64, U64]]:
-    """Ends and hashes of the timers in a range of order keys, without those known to be of the past."""
+    segments: Sequence[Segment],
+    low: int,
+    high: int,
+    shape: TimerShape,
+    chunk_rows: int,
+    newer_many: int = NEWER_MANY,
+) -> Iterator[Run]:
+    """The timers in a range of order keys, without those known to be of the past."""
     sources = [(segment, SECTION) for segment in segments]
-    for runs in range_parts(sources, TimerShape(), chunk_rows, low, high):
+    for runs in range_parts(sources, shape, chunk_rows, low, high):
         if not any(len(run) for run in runs):
             continue
         together, bounds = concatenate(runs, np.empty(0, np.int64))
         hashes = np.ascontiguousarray(together.words[:, 0])
         first = int(together.hashes.min())
         numbers = np.repeat(np.arange(len(runs)), np.diff(bounds))
-        kept = _true_yet(segments, hashes, numbers, first, newer_many)
-        yield time_key(together.hashes[kept]).view(np.int64), hashes[kept]
+        kept = _true_yet(segments, hashes, numbers, first, shape, newer_many)
+        yield Run(together.hashes[kept], together.words[kept], together.heap)
 
 
 def _true_yet(
-    segments: Sequence[Segment], hashes: U64, numbers: I64, low: int, newer_many: int
+    segments: Sequence[Segment], hashes: U64, numbers: I64, low: int, shape: TimerShape, newer_many: int
 ) -> npt.NDArray[np.bool_]:
     """Which timers no newer segment speaks against; `numbers` are the places of their segments.
 
@@ -115,7 +136,7 @@ def _true_yet(
         for number, segment in enumerate(segments):
             if number == 0 or not counts[number]:
                 continue
-            for (run,) in range_parts([(segment, SECTION)], TimerShape(), DUE_ROWS, low):
+            for (run,) in range_parts([(segment, SECTION)], shape, DUE_ROWS, low):
                 overtake(np.ascontiguousarray(run.words[:, 0]), number, hashes, slots, newest)
     found: npt.NDArray[np.bool_] = numbers == newest[same]
     return found
@@ -132,7 +153,11 @@ def last_end(segment: Segment) -> int:
 
 
 def compact_timers(
-    segments: Sequence[Segment], path: Path, after_us: int | None, stop: threading.Event
+    segments: Sequence[Segment],
+    path: Path,
+    after_us: int | None,
+    stop: threading.Event,
+    shape: TimerShape = PLAIN,
 ) -> bool:
     """Merge the timers after `after_us` into one segment; False, and no file, when there are none."""
     if after_us is not None and all(last_end(segment) <= after_us for segment in segments):
@@ -141,11 +166,10 @@ def compact_timers(
 
     def runs() -> Iterator[Run]:
         sources = [(segment, SECTION) for segment in segments]
-        for parts in range_parts(sources, TimerShape(), CHUNK_ROWS, low):
+        for parts in range_parts(sources, shape, CHUNK_ROWS, low):
             if stop.is_set():
                 raise TryAgain("the compaction was stopped", hint="it starts again after the next commit")
-            yield merge_runs(parts, TimerShape())
+            yield merge_runs(parts, shape)
 
-    shape = TimerShape()
     write_segment(path, shape.width, [(SECTION, runs())], shape.variable_words)
     return True
