@@ -5,13 +5,18 @@ What is in this machine's log is published, a lost batch is taken back, a query 
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 import shutil
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from headrace.blob.files import FileBlobs
 from headrace.blob.locations import Locations
 from headrace.checkpoint.reconcile import replay_due, replayed
 from headrace.checkpoint.steps import unobserved
@@ -33,6 +38,7 @@ class Checkpoint:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.shared, self.local = folder, folder / "state", folder / "local"
+        folder.mkdir(exist_ok=True)
         self.files = LocalFiles(f"file:{folder}")
         (folder / "metadata").write_text(json.dumps({"id": QUERY}))
         for name in ("commits", "offsets", "headrace-operators"):
@@ -145,3 +151,67 @@ def test_a_query_that_runs_is_left_alone(checkpoint: Checkpoint) -> None:
     with pytest.raises(StateMissing, match="is running"):
         checkpoint.recovery(Moving(checkpoint.folder / "commits")).repair()
     assert checkpoint.committed == ["0", "1", "2", "3"]
+
+
+class Interrupted(Exception):
+    """The process died."""
+
+
+class Dying:
+    """Dies at one of the changes that go through it: just before it, or right after."""
+
+    def __init__(self, nth: int, *, applied: bool) -> None:
+        self.left, self.applied = nth, applied
+
+    def wrap(self, change: Callable[..., Any]) -> Callable[..., Any]:
+        def changed(*arguments: Any) -> Any:
+            self.left -= 1
+            if self.left == -1 and not self.applied:
+                raise Interrupted
+            result = change(*arguments)
+            if self.left == -1:
+                raise Interrupted
+            return result
+
+        return changed
+
+
+@pytest.mark.parametrize("applied", [False, True])
+def test_a_withdrawal_that_dies_at_any_change_is_finished_by_the_next(
+    tmp_path: Path, applied: bool
+) -> None:
+    for nth in itertools.count():
+        checkpoint, dying = Checkpoint(tmp_path / str(nth)), Dying(nth, applied=applied)
+        shutil.rmtree(checkpoint.local)
+        files = LocalFiles(checkpoint.files.root)
+        files.write, files.move = dying.wrap(files.write), dying.wrap(files.move)  # type: ignore[method-assign]
+        with suppress(Interrupted):
+            Recovery(files, checkpoint.local, ManualClock()).repair()
+        checkpoint.recovery().repair()
+        assert checkpoint.committed == ["0", "1"]
+        assert checkpoint.files.list("offsets") == ["0", "1", "2"]
+        assert replay_due(checkpoint.files) == 2
+        assert checkpoint.run(checkpoint.serve(), 2, "second") == {"a": (3, 3)}
+        if dying.left >= 0:
+            break
+    assert nth == 5, "a note, and two files each of offsets/3 and commits/2"
+
+
+@pytest.mark.parametrize("applied", [False, True])
+def test_a_redo_that_dies_anywhere_is_finished_by_the_next(
+    tmp_path: Path, applied: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for nth in itertools.count():
+        checkpoint, dying = Checkpoint(tmp_path / str(nth)), Dying(nth, applied=applied)
+        with monkeypatch.context() as patched:
+            for name in ("put_if_absent", "put_file", "delete"):
+                patched.setattr(FileBlobs, name, dying.wrap(getattr(FileBlobs, name)))
+            with suppress(Interrupted):
+                checkpoint.recovery().repair()
+        checkpoint.recovery().repair()
+        assert checkpoint.published == [0, 1, 2]
+        assert checkpoint.committed == ["0", "1", "2"]
+        assert checkpoint.run(checkpoint.serve(), 3, "second") == {"a": (4, 6)}
+        if dying.left >= 0:
+            break
+    assert nth >= 2, "a segment and a manifest"
