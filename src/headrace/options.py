@@ -43,6 +43,7 @@ class Options:
     commit: CommitMode = "sync"
     read_ratio: float = 0.02
     combine: Combine = "auto"
+    amplification: float = 1.5
 
 
 @dataclass(frozen=True)
@@ -142,6 +143,12 @@ def _share(text: str) -> float:
     return float(text)
 
 
+def _amplification(text: str) -> float:
+    if not re.fullmatch(r"\d*\.?\d+", text) or float(text) <= 1:
+        raise ValueError("say a number above 1")
+    return float(text)
+
+
 def _combine(text: str) -> str:
     if text not in COMBINING:
         raise ValueError("say auto, on or off")
@@ -218,6 +225,14 @@ SETTINGS: tuple[Setting, ...] = (
         "combine rows of a key and window before the shuffle; auto does where there are no keys",
         _combine,
     ),
+    Setting(
+        "space.amplification",
+        "amplification",
+        "above 1",
+        "1.5",
+        "times the rows of open sessions that their log may have on disk before it is compacted (aur)",
+        _amplification,
+    ),
 )
 
 
@@ -241,6 +256,7 @@ def read_options(conf: Mapping[str, str], parallelism: int) -> Options:
         "commit": "sync",
         "read_ratio": 0.02,
         "combine": "auto",
+        "amplification": 1.5,
     }
     for name in sorted(conf):
         if name == PREFIX.rstrip(".") or name.startswith(PREFIX):

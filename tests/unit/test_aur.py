@@ -157,7 +157,8 @@ def test_sessions_are_read_ahead_as_far_as_they_are_sure_to_end() -> None:
 
 def test_the_past_is_compacted_when_it_may_be_half_of_the_rest() -> None:
     rows, sizes = [3000, 3000, 8000], [1, 1, 1]
-    assert chosen(rows, sizes, [True, True, False], rested=True) == slice(0, 2)
-    assert chosen(rows, sizes, [True, True, False], rested=False) is None
-    assert chosen(rows, sizes, [True, False, False], rested=True) is None
-    assert chosen([1] * 40, [1] * 40, [False] * 40, rested=True) is not None
+    assert chosen(rows, sizes, [True, True, False], True, 1.5) == slice(0, 2)
+    assert chosen(rows, sizes, [True, True, False], True, 4.0) is None
+    assert chosen(rows, sizes, [True, True, False], False, 1.5) is None
+    assert chosen(rows, sizes, [True, False, False], True, 1.5) is None
+    assert chosen([1] * 40, [1] * 40, [False] * 40, True, 1.5) is not None

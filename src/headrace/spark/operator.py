@@ -73,6 +73,7 @@ def chosen(
         blueprint.spec,
         store=choice.store,
         read_ratio=options.read_ratio,
+        amplification=options.amplification,
         combined=combines(blueprint.spec, options.combine),
     )
     return replace(blueprint, spec=spec), choice

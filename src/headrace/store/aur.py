@@ -212,7 +212,8 @@ class AurStore:
         past = [last_time(segment) <= dead for segment in segments]
         since = None if mark is None or self._compacted_us is None else mark - self._compacted_us
         rested = since is None or since >= layout.window.width_us + layout.window.lateness_us
-        picked = chosen([s.rows for s in segments], [s.size for s in segments], past, rested)
+        rows, sizes = [segment.rows for segment in segments], [segment.size for segment in segments]
+        picked = chosen(rows, sizes, past, rested, self.spec.amplification)
         if picked is None or (many is not None and len(segments) <= many):
             return None
         self._compacted_us = mark

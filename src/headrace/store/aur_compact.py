@@ -26,17 +26,18 @@ from headrace.store.seal import write_segment
 from headrace.store.segment import Segment
 from headrace.store.session_layout import SessionLayout
 
-AMPLIFICATION_MAX = 1.5
 SEGMENTS_MAX = 32  # each of them is asked when a session is read
 ROWS_MIN = 4096  # a log this small is not worth it
 CHUNK_ROWS = 1 << 15
 
 
-def chosen(rows: Sequence[int], sizes: Sequence[int], past: Sequence[bool], rested: bool) -> slice | None:
+def chosen(
+    rows: Sequence[int], sizes: Sequence[int], past: Sequence[bool], rested: bool, amplification: float
+) -> slice | None:
     """The segments to compact next, or None; all oldest first. `rested`: the past has aged since."""
     old = sum(count for count, is_past in zip(rows, past, strict=True) if is_past)
     current = sum(rows) - old
-    if rested and old > (AMPLIFICATION_MAX - 1) * max(current, ROWS_MIN):
+    if rested and old > (amplification - 1) * max(current, ROWS_MIN):
         return slice(0, max(at for at, is_past in enumerate(past) if is_past) + 1)
     return plan(sizes) if len(rows) > SEGMENTS_MAX else None
 
