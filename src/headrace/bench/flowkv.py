@@ -30,6 +30,7 @@ from headrace.errors import QueryError
 PARTITIONS = 2
 SLICED, PER_WINDOW = "sliced", "once_per_window"  # q5 as it is, and with a copy of each row per window
 NOT_AHEAD = "nothing_ahead"  # q11_median without reading sessions before they end
+SPARK_BATCHES = 6  # Spark takes up to half a minute for one; with fewer its state stays smaller
 READ_RATIO = "spark.headrace.read.ratio"
 STORES = {"headrace": "auto", "rocksdb": "rocksdb"}
 TITLES = {"headrace": "Headrace", "rocksdb": "Headrace, RocksDB store", "spark": "Spark, RocksDB"}
@@ -141,10 +142,11 @@ def _run(spark: Any, side: str, name: str, files: Path, scratch: Path, console: 
 
 
 def _query(spark: Any, side: str, name: str, files: Path) -> Any:
+    batches = SPARK_BATCHES if side == "spark" else None
     if name == "q8":
         said = flowkv_spark if side == "spark" else queries
-        return said.q8(read(spark, files, "person"), read(spark, files, "auction"))
-    bids = read(spark, files, _views_of(name)[0])
+        return said.q8(read(spark, files, "person", batches), read(spark, files, "auction", batches))
+    bids = read(spark, files, _views_of(name)[0], batches)
     if name in (SLICED, PER_WINDOW):
         return queries.q5(bids) if name == SLICED else queries.counts_per_window(bids)
     if name == NOT_AHEAD:

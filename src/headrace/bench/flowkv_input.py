@@ -120,8 +120,10 @@ def _write_view(stretch: Stretch, folder: Path, view: str) -> None:
             os.utime(path, (stamp, stamp))
 
 
-def read(spark: Any, folder: Path, view: str) -> Any:
-    """A stream of a view with its watermark."""
+def read(spark: Any, folder: Path, view: str, batches: int | None = None) -> Any:
+    """A stream of a view with its watermark; of the first batches, or of all."""
     schema = spark.read.parquet(str(folder / view)).schema
     rows = spark.readStream.schema(schema).option("maxFilesPerTrigger", FILES_PER_BATCH)
+    if batches is not None:
+        rows = rows.option("pathGlobFilter", f"0000[0-{batches - 1}]-*")
     return rows.parquet(str(folder / view)).withWatermark("dateTime", DELAY)
