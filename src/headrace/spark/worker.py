@@ -11,7 +11,7 @@ import gc
 from collections.abc import Iterator
 from typing import TypeVar
 
-FREEZING_TASKS = 2  # the first ones of a process; between them they import what there is to import
+FREEZING_TASKS = 8  # the first ones of a process; between them they import what there is to import
 
 _Item = TypeVar("_Item")
 _ended = 0

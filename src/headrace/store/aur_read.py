@@ -30,6 +30,7 @@ from headrace.store.session import SessionStore, timer_shape
 from headrace.store.session_rows import distinct
 
 CHUNK_ROWS = 1 << 16
+CHUNK_BYTES_MIN = 2 << 20  # smaller parts take longer to cut than to read
 MISSED_MANY = 0.25  # of a part, before reading ahead pays: a few stragglers are read alone
 
 TIMER_READS_MAX = 4
@@ -113,7 +114,8 @@ class SessionReader:
 
     def _cut(self, ending: Run) -> Iterator[tuple[Run, int]]:
         """Parts with a bounded number of rows, and the hash at which the next part begins."""
-        limit = max(1, min(CHUNK_ROWS, self.budget.share_bytes // 8 // self._row_bytes))
+        room = max(CHUNK_BYTES_MIN, self.budget.share_bytes // 8)
+        limit = max(1, min(CHUNK_ROWS, room // self._row_bytes))
         numbers = (np.cumsum(self.sessions.layout.counts(ending)) - 1) // limit
         bounds = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(ending)]
         for begin, end in pairwise(bounds):

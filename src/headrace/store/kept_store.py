@@ -34,6 +34,7 @@ from headrace.store.slices import is_closed
 
 CHUNK_ROWS = 1 << 16
 CHUNK_BYTES = 8 << 20
+CHUNK_BYTES_MIN = 2 << 20  # smaller ones take longer to cut than to read
 
 
 @dataclass(frozen=True)
@@ -238,7 +239,8 @@ class KeptStore:
             if bucket in self._fresh:
                 new.append(self._arranged(bucket))
         share, each = self.budget.share_bytes, _row_bytes([*old, *new])
-        chunk_rows = max(1, min(CHUNK_ROWS, min(CHUNK_BYTES, share // 8) // each))
+        chunk_bytes = min(CHUNK_BYTES, max(CHUNK_BYTES_MIN, share // 8))
+        chunk_rows = max(1, min(CHUNK_ROWS, chunk_bytes // each))
         pass_rows = max(chunk_rows, share // 2 // each)
         return Reading(due.start_us, end_us, old, new, chunk_rows, pass_rows, due.changed_only)
 
