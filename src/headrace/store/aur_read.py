@@ -25,12 +25,12 @@ from headrace.store.aur_log import RowLog, pick
 from headrace.store.budget import MemoryBudget
 from headrace.store.contract import of_kind
 from headrace.store.kept import I64, Flags, KeptLayout, ordered, taken
+from headrace.store.kept_store import CHUNK_BYTES_MIN
 from headrace.store.run import U64, Run
 from headrace.store.session import SessionStore, timer_shape
 from headrace.store.session_rows import distinct
 
 CHUNK_ROWS = 1 << 16
-CHUNK_BYTES_MIN = 2 << 20  # smaller parts take longer to cut than to read
 MISSED_MANY = 0.25  # of a part, before reading ahead pays: a few stragglers are read alone
 
 TIMER_READS_MAX = 4

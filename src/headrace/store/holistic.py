@@ -18,7 +18,7 @@ import pyarrow as pa
 from headrace.spec import Field, Holistic, OperatorSpec, output_schema
 from headrace.store.arrow import array_of, results_of
 from headrace.store.holistic_order import Sorted, Values, distinct, sort_groups
-from headrace.store.kept import I64, Flags, InputSlot, KeptLayout, rows_of, times_in, valid_in
+from headrace.store.kept import I64, Flags, InputSlot, KeptLayout, rows_of, time_key, times_in, valid_in
 from headrace.store.kept_groups import Groups, key_columns
 from headrace.store.layout import RowLayout
 from headrace.store.run import U64, Run
@@ -159,7 +159,7 @@ class _Chunk:
 
     def _times(self) -> U64:
         """Event times as order keys."""
-        return times_in(self._layout, self._rows).view(np.uint64) ^ np.uint64(1 << 63)
+        return time_key(times_in(self._layout, self._rows).view(np.uint64))
 
     def _listed(self, slot: InputSlot, found: Sorted, normal: bool = False) -> pa.Array:
         picked = self._picked(slot, found.rows, None, normal)
