@@ -114,3 +114,27 @@ def among(hashes: U64, others: U64) -> npt.NDArray[np.bool_]:
             break
         found[i] = others[at] == hashes[i]
     return found
+
+
+@njit([IDS(HASHES_IN, HASHES_IN)], nogil=True, cache=True)
+def places(held: U64, wanted: U64) -> Ids:
+    """Where `held` has any of the wanted hashes, equal ones included; both are ordered."""
+    found = np.empty(wanted.size, np.int64)
+    n, at = 0, 0
+    for i in range(wanted.size):
+        end = held.size
+        while at < end:
+            middle = (at + end) >> 1
+            if held[middle] < wanted[i]:
+                at = middle + 1
+            else:
+                end = middle
+        while at < held.size and held[at] == wanted[i]:
+            if n == found.size:
+                more = np.empty(2 * n, np.int64)
+                more[:n] = found
+                found = more
+            found[n] = at
+            n += 1
+            at += 1
+    return found[:n].copy()

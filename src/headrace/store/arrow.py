@@ -98,6 +98,11 @@ def probe_of(layout: RowLayout, batch: pa.RecordBatch) -> Run:
     return Run(column_of(batch.column(HASH), "int64").words.reshape(-1), words, heap)
 
 
+def heap_bytes(rows: pa.RecordBatch) -> int:
+    """At most how many bytes of strings these rows can add to a heap."""
+    return int(sum(column.nbytes for column in rows.columns if str(column.type) in VARIABLE))
+
+
 def results_of(
     layout: RowLayout, run: Run, start_us: int | None, chunk_rows: int
 ) -> Iterator[pa.RecordBatch]:

@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-import numpy as np
-
+from headrace.kernels.session_rows import places
 from headrace.store.contract import FileKind, Seal, Sections
 from headrace.store.kept import I64, Flags, KeptLayout, ordered, taken, times_in
 from headrace.store.kept_merge import concatenated, no_rows
@@ -37,10 +36,7 @@ def sections_of(layout: KeptLayout, run: Run) -> Sections:
 
 def pick(run: Run, hashes: U64) -> Run:
     """The rows of ordered, distinct hashes in an ordered run, over the same heap."""
-    begins = np.searchsorted(run.hashes, hashes, "left")
-    counts = np.searchsorted(run.hashes, hashes, "right") - begins
-    shift = begins - np.concatenate([[0], np.cumsum(counts)[:-1]])
-    rows = np.arange(int(counts.sum())) + np.repeat(shift, counts)
+    rows = places(run.hashes, hashes)
     return Run(run.hashes[rows], run.words[rows], run.heap)
 
 

@@ -14,10 +14,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 from headrace.errors import TryAgain
-from headrace.store.merge import Shape, merge
+from headrace.store.merge import Shape, Source, merge
 from headrace.store.run import Run
 from headrace.store.seal import SegmentMeta, write_segment
 from headrace.store.segment import Segment
@@ -26,6 +27,8 @@ RATIO = 4
 FAN_IN = 4
 FAN_IN_UNREAD = 8  # of segments that nobody reads before a restart: merging them later is less work
 BASE_BYTES = 1 << 20
+Together = Callable[[Sequence[Source], int], Iterator[Run]]  # sources newest first, rows in memory; ordered
+
 CHUNK_BYTES = 4 << 20  # what a merge holds of its inputs at a time
 
 
@@ -71,28 +74,31 @@ def compact(
     live: Callable[[int], bool],
     stop: threading.Event | None = None,
     *,
+    together: Together | None = None,
     chunk_bytes: int = CHUNK_BYTES,
 ) -> SegmentMeta | None:
     """Merge adjacent segments, oldest first, into one at `path`, leaving out slices that are not live.
 
+    `together` makes one row of those of a key; without it the newest counts.
     None, and no file, when nothing in them is live. Raises `TryAgain`, and leaves no file, once `stop` is
     set.
     """
     numbers = sorted({number for segment in segments for number in segment.sections if live(number)})
     if not numbers:
         return None
-    newest_first = segments[::-1]
+    together = together or partial(_newest, shape)
     bytes_per_row = sum(segment.size for segment in segments) // sum(segment.rows for segment in segments)
     chunk_rows = max(1, chunk_bytes // max(1, bytes_per_row))
-    sections = (
-        (number, _watched(_merged(newest_first, number, shape, chunk_rows), stop)) for number in numbers
-    )
+
+    def sources(number: int) -> list[Source]:
+        return [(segment, number) for segment in reversed(segments) if number in segment.sections]
+
+    sections = ((number, _watched(together(sources(number), chunk_rows), stop)) for number in numbers)
     return write_segment(path, shape.width, sections, shape.variable_words)
 
 
-def _merged(segments: Sequence[Segment], number: int, shape: Shape, chunk_rows: int) -> Iterator[Run]:
-    sources = [(segment, number) for segment in segments if number in segment.sections]
-    return merge(sources, shape, chunk_rows)
+def _newest(shape: Shape, newest_first: Sequence[Source], chunk_rows: int) -> Iterator[Run]:
+    return merge(newest_first, shape, chunk_rows)
 
 
 def _watched(runs: Iterator[Run], stop: threading.Event | None) -> Iterator[Run]:

@@ -7,6 +7,7 @@ from headrace.store.aar import open_aar
 from headrace.store.aur import AurStore, aur_kinds
 from headrace.store.budget import MemoryBudget
 from headrace.store.contract import FileKind, Seal, Store
+from headrace.store.final import FinalStore, added_kind, comes_out_once
 from headrace.store.kept import KeptLayout
 from headrace.store.kept_store import kept_kind
 from headrace.store.layout import RowLayout
@@ -30,7 +31,12 @@ def kinds_of(spec: OperatorSpec, said: str = "") -> tuple[FileKind, ...]:
         return aur_kinds(spec) if spec.keeps else session_kinds(spec)
     if spec.keeps:
         return (kept_kind(KeptLayout(spec, hashed=found_as(spec, said) == "range")),)
-    return (FileKind(ROWS, RowLayout(spec)),)
+    return (added_kind(RowLayout(spec)) if adds(spec) else FileKind(ROWS, RowLayout(spec)),)
+
+
+def adds(spec: OperatorSpec) -> bool:
+    """Whether segments have what each epoch added, and not the newest row of a key."""
+    return comes_out_once(spec) and spec.store != "rocksdb"
 
 
 def open_store(
@@ -78,4 +84,6 @@ def _open_layout(
     if spec.keeps:
         opened = open_range if name == "range" else open_aar
         return opened(spec, budget, seal, segments, watermark_us)
+    if adds(spec):
+        return FinalStore(spec, budget, seal, segments, watermark_us)
     return RmwStore(spec, budget, seal, segments, watermark_us, known_keys)

@@ -1,4 +1,4 @@
-"""Windows that are rows of several slices: their results are the slices' rows, combined by key.
+"""Rows that stand for parts of a group, in slices or in segments: its result is all of them, combined.
 
 Memory: the hash space is cut so that one range of all slices holds about `rows_max` rows; a range is
 combined in a table of its own, handed out, and forgotten.
@@ -88,12 +88,31 @@ def rows_max(panes: Sequence[Pane], share_bytes: int) -> int:
 def combined(panes: Sequence[Pane], layout: RowLayout, limit: int) -> Iterator[Run]:
     """The rows of all slices together, one per key; each run is valid until the next."""
     for low, high in _ranges(panes, limit):
-        runs = [pane.read(low, high) for pane in panes]
-        together = Table(layout, max(map(len, runs)))
-        for run in runs:
-            together.absorb(run)
+        together = _together(panes, layout, low, high)
         if len(together):
             yield together.view()
+
+
+def summed(layout: RowLayout, newest_first: Sequence[Source], limit: int) -> Iterator[Run]:
+    """The rows of all sources together, one per key, as ordered runs; the oldest source comes first."""
+    nothing = Table(layout)
+    panes = [
+        Pane(source[1], nothing, (source[0],))
+        for source in reversed(newest_first)
+        if not isinstance(source, Run)
+    ]
+    for low, high in _ranges(panes, limit):
+        together = _together(panes, layout, low, high)
+        if len(together):
+            yield together.whole_run()
+
+
+def _together(panes: Sequence[Pane], layout: RowLayout, low: int, high: int) -> Table:
+    runs = [pane.read(low, high) for pane in panes]
+    together = Table(layout, max(map(len, runs)))
+    for run in runs:
+        together.absorb(run)
+    return together
 
 
 def _ranges(panes: Sequence[Pane], limit: int) -> Iterator[tuple[int, int]]:

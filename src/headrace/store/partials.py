@@ -18,6 +18,8 @@ from headrace.store.table import Table
 
 FAN = 4
 SLICES_MIN = 8  # windows of fewer slices are combined from them: nodes would not be used often enough
+PanesOfSlices = Mapping[int, Sequence[Pane]]
+
 SHARE_PART = 4  # nodes take at most this part of the store's share
 
 
@@ -44,9 +46,8 @@ class Partials:
         self._nodes.clear()
         self.nbytes = 0
 
-    def pieces(self, start_us: int, panes: Sequence[Pane], bytes_max: int) -> list[Pane]:
+    def pieces(self, start_us: int, of_slice: PanesOfSlices, bytes_max: int) -> list[Pane]:
         """The window's slices, as few panes as nodes allow; new nodes are kept up to `bytes_max` in all."""
-        of_slice = {pane.slice_us: pane for pane in panes}
         at, end, found = start_us, start_us + self._window.width_us, list[Pane]()
         while at < end:
             level = self._largest(at, end)
@@ -72,9 +73,9 @@ class Partials:
             level += 1
         return level
 
-    def _piece(self, level: int, at: int, of_slice: Mapping[int, Pane], bytes_max: int) -> list[Pane]:
+    def _piece(self, level: int, at: int, of_slice: PanesOfSlices, bytes_max: int) -> list[Pane]:
         if level == 0:
-            return [of_slice[at]] if at in of_slice else []
+            return [*of_slice.get(at, ())]
         held = self._nodes.get((level, at))
         if held is not None:
             return [Pane(at, held, ())]

@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from headrace.kernels.order import by_hash
 from headrace.spec import OperatorSpec, Window, rows_in
-from headrace.store.arrow import probe_of, results_of
+from headrace.store.arrow import heap_bytes, probe_of, results_of
 from headrace.store.budget import MemoryBudget
 from headrace.store.compact import FAN_IN, FAN_IN_UNREAD, compact, plan
 from headrace.store.contract import Compaction, FileKind, Gathered, Seal, Sections, Write
@@ -91,7 +91,7 @@ class RmwStore:
     def _fold(self, slice_us: int, rows: pa.RecordBatch) -> None:
         state = self._slice(slice_us)
         self._partials.forget(slice_us)
-        self._make_room(state, rows.num_rows, _heap_bytes(rows))
+        self._make_room(state, rows.num_rows, heap_bytes(rows))
         before = state.table.nbytes
         row_ids, fresh = state.table.upsert(probe_of(self.layout, rows))
         if len(fresh):
@@ -278,7 +278,8 @@ class RmwStore:
             return self._slice_runs(start_us)
         share = self.budget.share_bytes
         free = share - self.memory_bytes + self._partials.nbytes
-        panes = self._partials.pieces(start_us, self._panes(slices), min(free, share // SHARE_PART))
+        of_slice = {pane.slice_us: (pane,) for pane in self._panes(slices)}
+        panes = self._partials.pieces(start_us, of_slice, min(free, share // SHARE_PART))
         return combined(panes, self.layout, rows_max(panes, share))
 
     def _panes(self, slices: Iterable[int]) -> list[Pane]:
@@ -383,12 +384,3 @@ class RmwStore:
             return live is not None
 
         return Compaction(inputs, kind, write)
-
-
-def _heap_bytes(rows: pa.RecordBatch) -> int:
-    """At most how many bytes of strings these rows can add to a heap."""
-    return int(sum(column.nbytes for column in rows.columns if _variable(column.type)))
-
-
-def _variable(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_binary(kind))

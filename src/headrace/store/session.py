@@ -24,7 +24,7 @@ from headrace.kernels.session import GONE
 from headrace.spec import OperatorSpec
 from headrace.store import session_rows as stored
 from headrace.store import timers
-from headrace.store.arrow import probe_of
+from headrace.store.arrow import heap_bytes, probe_of
 from headrace.store.budget import MemoryBudget
 from headrace.store.compact import plan
 from headrace.store.contract import Compaction, FileKind, Gathered, Seal, Sections, of_kind
@@ -35,7 +35,6 @@ from headrace.store.session_layout import I64, ORDINAL, RESULT_ROWS, SessionLayo
 from headrace.store.session_table import SessionTable, Stretches
 from headrace.store.slices import times_of
 from headrace.store.table import Ids, Table
-from headrace.types import VARIABLE
 
 
 def timer_shape(spec: OperatorSpec) -> timers.TimerShape:
@@ -105,7 +104,7 @@ class SessionStore:
         """Fold timely rows."""
         if not rows.num_rows:
             return
-        self._make_room(rows.num_rows, _heap_bytes(rows))
+        self._make_room(rows.num_rows, heap_bytes(rows))
         of_row, keys = self._groups(rows)
         self._load(stored.distinct(keys.hashes))
         ids = self._sessions_of(of_row, keys, times_of(rows))
@@ -334,9 +333,3 @@ def _by_group_and_time(groups: Ids, times: I64) -> Ids:
         return np.lexsort((times, groups))
     order: Ids = by_hash(((groups << bits) | (times - start)).view(np.uint64))
     return order
-
-
-def _heap_bytes(rows: pa.RecordBatch) -> int:
-    """At most how many bytes of strings these rows can add to a heap."""
-    variable = [column for column in rows.columns if str(column.type) in VARIABLE]
-    return int(sum(column.nbytes for column in variable))

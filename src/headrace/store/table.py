@@ -65,6 +65,11 @@ class Table:
         arrays = (self._rows, self._hashes, self._stamps, self._slots, self._heap)
         return sum(array.nbytes for array in arrays)
 
+    @property
+    def heap_bytes(self) -> int:
+        """Bytes of its values that are not in its rows."""
+        return int(self._counters[USED])
+
     def growth_bytes(self, n_rows: int, heap_bytes: int = 0) -> int:
         """Bytes by which a batch of `n_rows` new keys with `heap_bytes` of values can grow it at most."""
         capacity = size.grown_most(len(self._hashes), len(self) + n_rows)

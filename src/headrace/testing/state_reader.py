@@ -31,7 +31,7 @@ from headrace.store.budget import MemoryBudget
 from headrace.store.contract import FileKind, Sections
 from headrace.store.layout import RowLayout
 from headrace.store.merge import merge
-from headrace.store.open import kinds_of, open_store
+from headrace.store.open import adds, kinds_of, open_store
 from headrace.store.segment import Segment
 from headrace.store.slices import is_closed
 
@@ -80,7 +80,7 @@ def _read(blobs: Blobs, query: str, operator: str, version: int) -> StateAt:
 
 def _lies_as_results(spec: OperatorSpec) -> bool:
     """Whether a state row is a result: one of a key, or of a key and a window of one slice."""
-    if spec.keeps or spec.store == "rocksdb":
+    if spec.keeps or spec.store == "rocksdb" or adds(spec):
         return False
     window = spec.window
     return window is None or (not window.session and window.every_us == window.width_us)

@@ -1,0 +1,299 @@
+"""The RMW store of windows that come out once: rows are folded without asking what is stored.
+
+    rows ─▶ fresh tables, one per slice ─▶ (seal) ─▶ segments: what each epoch added
+                       └──────▶ (settle) ─▶ whole tables, as far as memory goes
+
+Nobody sees a value before its window ends, so no row waits for a lookup: what the segments, the whole table
+and the fresh table of a slice have of a key is combined when a window over the slice is given out.
+Invariants: the segments of a slice, combined in their order, are what was committed of it; a whole table is
+the same, where there is one; a fresh table has what the running epoch added since it last spilled.
+Threads: one transaction at a time calls in; compaction only reads segments.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.spec import OperatorSpec, Window, rows_in
+from headrace.store.arrow import heap_bytes, probe_of, results_of
+from headrace.store.budget import MemoryBudget
+from headrace.store.compact import FAN_IN, FAN_IN_UNREAD, compact, plan
+from headrace.store.contract import Compaction, FileKind, Gathered, Seal, Sections, Write
+from headrace.store.layout import RowLayout
+from headrace.store.panes import Pane, combined, rows_max, summed
+from headrace.store.partials import SHARE_PART, Partials
+from headrace.store.rmw import RESULT_ROWS
+from headrace.store.segment import Segment
+from headrace.store.slices import closing, cut, is_closed, slices_of
+from headrace.store.table import Table
+
+ADDED = "added"
+
+
+def comes_out_once(spec: OperatorSpec) -> bool:
+    """Whether a group is seen when its window ends, and never again."""
+    window = spec.window
+    return window is not None and spec.emit == "final" and not window.session and not window.lateness_us
+
+
+def added_kind(layout: RowLayout) -> FileKind:
+    return FileKind(ADDED, layout)
+
+
+@dataclass
+class Held:
+    """What memory has of a slice."""
+
+    whole: Table | None  # what was committed; None where only segments know
+    fresh: Table | None = None  # what the running epoch added, but for what it spilled
+    news: int = 0  # keys of `fresh` that are not in `whole`
+
+    @property
+    def nbytes(self) -> int:
+        return sum(table.nbytes for table in (self.whole, self.fresh) if table is not None)
+
+
+@dataclass
+class FinalStore:
+    """State of one partition; `seal` writes sections to a new segment and opens it."""
+
+    spec: OperatorSpec
+    budget: MemoryBudget
+    seal: Seal
+    segments: list[Segment]
+    watermark_us: int | None
+    late_rows: int = 0
+    spilled: list[Segment] = field(default_factory=list)
+    _slices: dict[int, Held] = field(default_factory=dict)
+    _table_bytes: int = 0  # of all tables; added up anew for every slice it would be quadratic
+
+    @cached_property
+    def layout(self) -> RowLayout:
+        return RowLayout(self.spec)
+
+    @cached_property
+    def _window(self) -> Window:
+        assert self.spec.window is not None
+        return self.spec.window
+
+    @cached_property
+    def _partials(self) -> Partials:
+        return Partials(self.layout, self._window)
+
+    @cached_property
+    def _nothing(self) -> Table:
+        return Table(self.layout)
+
+    @cached_property
+    def _kind(self) -> FileKind:
+        return added_kind(self.layout)
+
+    # ── rows in ──────────────────────────────────────────────────────────────────────────────
+
+    def apply(self, rows: pa.RecordBatch) -> None:
+        """Fold rows into the state; rows of closed windows are dropped and counted."""
+        kept = 0
+        for slice_us, part in cut(rows, self._window, self.watermark_us):
+            self._fold(slice_us, part)
+            kept += rows_in(part)
+        self.late_rows += rows_in(rows) - kept
+
+    def _fold(self, slice_us: int, rows: pa.RecordBatch) -> None:
+        self._partials.forget(slice_us)
+        self._make_room(slice_us, rows.num_rows, heap_bytes(rows))
+        held = self._held(slice_us)
+        before = held.nbytes
+        fresh = held.fresh = Table(self.layout) if held.fresh is None else held.fresh
+        ids, inserted = fresh.upsert(probe_of(self.layout, rows))
+        fresh.accumulate(ids, rows)
+        held.news += len(inserted)
+        if held.whole is not None and len(held.whole):
+            held.news -= int(np.count_nonzero(held.whole.find(fresh.keys_of(inserted)) >= 0))
+        self._table_bytes += held.nbytes - before
+
+    def _held(self, slice_us: int) -> Held:
+        held = self._slices.get(slice_us)
+        if held is None:
+            held = Held(whole=None if self._stored_rows(slice_us) else Table(self.layout))
+            self._slices[slice_us] = held
+            self._table_bytes += held.nbytes
+        return held
+
+    def _stored(self, slice_us: int) -> list[Segment]:
+        return [segment for segment in (*self.segments, *self.spilled) if slice_us in segment.sections]
+
+    def _stored_rows(self, slice_us: int) -> int:
+        return sum(segment.sections[slice_us].rows for segment in self._stored(slice_us))
+
+    # ── memory ───────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def memory_bytes(self) -> int:
+        indexes = sum(segment.memory_bytes for segment in (*self.segments, *self.spilled))
+        return self._table_bytes + self._partials.nbytes + indexes
+
+    def keys_after(self, watermark_us: int | None) -> int:
+        """Rows of state then: exact for slices in memory, for others a key counts once per segment."""
+        live = self._live()
+        return sum(self._keys_of(s) for s in live if not is_closed(s, self._window, watermark_us))
+
+    def _keys_of(self, slice_us: int) -> int:
+        held = self._slices.get(slice_us)
+        if held is None or held.whole is None:
+            return self._stored_rows(slice_us) + (0 if held is None else held.news)
+        return len(held.whole) + held.news
+
+    def _live(self) -> set[int]:
+        stored = {s for segment in (*self.segments, *self.spilled) for s in segment.sections}
+        return stored | set(self._slices)
+
+    def _make_room(self, slice_us: int, rows: int, heap: int) -> None:
+        """Let go of what can be read again, and write what cannot, until the rows fit."""
+        for give in (self._release, self._let_go, self._spill):
+            if self._fits(slice_us, rows, heap):
+                return
+            give()
+
+    def _fits(self, slice_us: int, rows: int, heap: int) -> bool:
+        held = self._slices.get(slice_us)
+        fresh = None if held is None else held.fresh
+        growth = (self._nothing if fresh is None else fresh).growth_bytes(rows, heap)
+        return self.memory_bytes + growth <= self.budget.share_bytes
+
+    def _release(self) -> None:
+        """Give back indexes and nodes: they are read or made again when used again."""
+        self._partials.clear()
+        for segment in (*self.segments, *self.spilled):
+            for slice_us in segment.sections:
+                segment.release(slice_us)
+
+    def _let_go(self) -> None:
+        """Drop whole tables, the largest first, until half of the share is in use: then it is rare."""
+        held_whole = [held for held in self._slices.values() if held.whole is not None]
+        for held in sorted(held_whole, key=lambda held: -held.nbytes):
+            if self.memory_bytes <= self.budget.share_bytes // 2:
+                break
+            before = held.nbytes
+            held.whole, held.news = None, 0 if held.fresh is None else len(held.fresh)
+            self._table_bytes += held.nbytes - before
+        self._tidy()
+
+    def _spill(self) -> None:
+        """Write what the running epoch has added so far; its slices are on disk only then."""
+        sections = self._sections(lambda _: True)
+        if not sections:
+            return
+        self.spilled.append(self.seal(self._kind, sections))
+        for slice_us, _ in sections:
+            self._drop(slice_us)
+
+    def _tidy(self) -> None:
+        """A slice that has no table is not held: there may be very many of them."""
+        for slice_us in [s for s, held in self._slices.items() if not held.nbytes]:
+            del self._slices[slice_us]
+
+    def _drop(self, slice_us: int) -> None:
+        held = self._slices.pop(slice_us, None)
+        self._table_bytes -= 0 if held is None else held.nbytes
+
+    # ── results out ──────────────────────────────────────────────────────────────────────────
+
+    def results(self, watermark_us: int | None) -> Iterator[pa.RecordBatch]:
+        """Every group of the windows that the watermark closes."""
+        for start_us in closing(self._live(), self._window, self.watermark_us, watermark_us):
+            panes, share = self._panes(start_us), self.budget.share_bytes
+            for run in combined(panes, self.layout, rows_max(panes, share)):
+                yield from results_of(self.layout, run, start_us, RESULT_ROWS)
+
+    def _panes(self, start_us: int) -> list[Pane]:
+        """What the window is made of, oldest first."""
+        found = {s: panes for s in slices_of(start_us, self._window) if (panes := self._panes_of(s))}
+        share = self.budget.share_bytes
+        free = share - self.memory_bytes + self._partials.nbytes
+        return self._partials.pieces(start_us, found, min(free, share // SHARE_PART))
+
+    def _panes_of(self, slice_us: int) -> list[Pane]:
+        held = self._slices.get(slice_us, Held(None))
+        tables = [table for table in (held.whole, held.fresh) if table is not None and len(table)]
+        panes = [Pane(slice_us, table, ()) for table in tables]
+        if held.whole is not None:
+            return panes
+        return [*(Pane(slice_us, self._nothing, (segment,)) for segment in self._stored(slice_us)), *panes]
+
+    # ── commit ───────────────────────────────────────────────────────────────────────────────
+
+    def _sections(self, wanted: Callable[[int], bool]) -> Sections:
+        fresh = ((s, held.fresh) for s, held in sorted(self._slices.items()) if wanted(s))
+        return [(s, [table.whole_run()]) for s, table in fresh if table is not None and len(table)]
+
+    def gather(self, watermark_us: int | None) -> Write:
+        """What the epoch added to slices that stay; the thunk touches no table."""
+        sections = self._sections(lambda s: not is_closed(s, self._window, watermark_us))
+        return Gathered(self.seal, ((self._kind, sections),) if sections else (), tuple(self.spilled))
+
+    def settle(self, segments: list[Segment], watermark_us: int | None) -> None:
+        """The epoch is durable: what it added is committed, and closed windows are gone."""
+        for slice_us in [s for s in self._live() if is_closed(s, self._window, watermark_us)]:
+            self._drop(slice_us)
+            self._partials.forget(slice_us)
+            for segment in segments:
+                segment.release(slice_us)
+        for held in self._slices.values():
+            self._commit(held)
+        self._tidy()
+        self.segments, self.spilled, self.watermark_us = segments, [], watermark_us
+        for give in (self._release, self._let_go):
+            if self.memory_bytes > self.budget.share_bytes:
+                give()
+
+    def _commit(self, held: Held) -> None:
+        """What was fresh is in a segment now; memory keeps it where it has the whole slice."""
+        fresh, before = held.fresh, held.nbytes
+        held.fresh, held.news = None, 0
+        if fresh is not None and held.whole is not None:
+            if not len(held.whole):
+                held.whole = fresh
+            elif self._has_room(held.whole, fresh):
+                held.whole.absorb(fresh.view())
+            else:
+                held.whole = None
+        self._table_bytes += held.nbytes - before
+
+    def _has_room(self, whole: Table, fresh: Table) -> bool:
+        growth = whole.growth_bytes(len(fresh), fresh.heap_bytes) - fresh.nbytes
+        return self.memory_bytes + growth <= self.budget.share_bytes
+
+    def is_live(self, segment: Segment, watermark_us: int | None) -> bool:
+        return not all(is_closed(slice_us, self._window, watermark_us) for slice_us in segment.sections)
+
+    @property
+    def _is_unread(self) -> bool:
+        """Whether all rows are in memory, so that nobody reads the segments."""
+        return all(s in self._slices and self._slices[s].whole is not None for s in self._live())
+
+    def compaction(self, many: int | None = None) -> Compaction | None:
+        sizes = [segment.size for segment in self.segments]
+        chosen = plan(sizes, fan_in=FAN_IN_UNREAD if self._is_unread else FAN_IN)
+        if chosen is None or (many is not None and len(self.segments) <= many):
+            return None
+        inputs, layout, window, bound = (
+            tuple(self.segments[chosen]),
+            self.layout,
+            self._window,
+            self.watermark_us,
+        )
+
+        def write(path: Path, stop: threading.Event) -> bool:
+            def live(slice_us: int) -> bool:
+                return not is_closed(slice_us, window, bound)
+
+            return compact(inputs, path, layout, live, stop, together=partial(summed, layout)) is not None
+
+        return Compaction(inputs, self._kind, write)
