@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterable, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,6 @@ from pyspark.errors import StreamingQueryException
 from rich.console import Console
 
 from headrace.bench import flowkv_spark, report
-from headrace.bench.cold import cold
 from headrace.bench.flowkv_input import FULL, QUICK, Scale, read, warm_folder, write
 from headrace.bench.follow import Ran, follow
 from headrace.bench.hostwatch import forget_peaks, host_peak_bytes
@@ -31,9 +29,8 @@ from headrace.errors import QueryError
 
 PARTITIONS = 2
 SLICED, PER_WINDOW = "sliced", "once_per_window"  # q5 as it is, and with a copy of each row per window
-AHEAD, NOT_AHEAD = "read_ahead", "nothing_ahead"  # q11_median from a cold disk; each session by itself
+NOT_AHEAD = "nothing_ahead"  # q11_median without reading sessions before they end
 SPARK_BATCHES = 6  # Spark takes up to half a minute for one; with fewer its state stays smaller
-EXTRAS = (("q5", SLICED), ("q5", PER_WINDOW), ("q11_median", AHEAD), ("q11_median", NOT_AHEAD))
 READ_RATIO = "spark.headrace.read.ratio"
 STORES = {"headrace": "auto", "rocksdb": "rocksdb"}
 TITLES = {"headrace": "Headrace", "rocksdb": "Headrace, RocksDB store", "spark": "Spark, RocksDB"}
@@ -126,14 +123,13 @@ def _asked(side: str, names: Sequence[str]) -> list[str]:
     """What a side is asked to run."""
     if side == "spark":
         return [name for name in names if name in flowkv_spark.NAMES]
-    extras = EXTRAS if side == "headrace" else ()
+    extras = (("q5", SLICED), ("q5", PER_WINDOW), ("q11_median", NOT_AHEAD)) if side == "headrace" else ()
     return [*names, *(extra for name, extra in extras if name in names)]
 
 
 def _measure(spark: Any, side: str, name: str, scale: Scale, scratch: Path, console: Console) -> Outcome:
     forget_peaks(spark)
-    with cold(scratch / side) if name in (AHEAD, NOT_AHEAD) else nullcontext():
-        ran = _run(spark, side, name, scratch / "input", scratch / side, console)
+    ran = _run(spark, side, name, scratch / "input", scratch / side, console)
     rate = ran.rows_per_s(scale.skipped)
     return Outcome(rate) if side == "spark" else _with_host(spark, ran, rate)
 
@@ -158,7 +154,6 @@ def _query(spark: Any, side: str, name: str, files: Path) -> Any:
         unread = queries.q11_median(bids)
         spark.conf.unset(READ_RATIO)
         return unread
-    name = "q11_median" if name == AHEAD else name
     return (flowkv_spark.OVER_BIDS if side == "spark" else queries.OVER_BIDS)[name](bids)
 
 
@@ -200,7 +195,7 @@ def _report(scale: Scale, names: Sequence[str], outcomes: Outcomes, console: Con
         ratios["slices"] = once.bytes_per_row / per_window.bytes_per_row
         stored = [f"{one.bytes_per_row:.1f} bytes per bid" for one in (once, per_window)]
         console.print(f"q5 stores {stored[0]}; once per window it would be {stored[1]}")
-    ahead, behind = (outcomes.get(("headrace", name)) for name in (AHEAD, NOT_AHEAD))
+    ahead, behind = outcomes.get(("headrace", "q11_median")), outcomes.get(("headrace", NOT_AHEAD))
     if ahead and behind:
         ratios["predictive"] = ahead.rows_per_s / behind.rows_per_s
     asked = [(side, name) for side in TITLES for name in _asked(side, names)]
