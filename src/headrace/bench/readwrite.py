@@ -2,7 +2,8 @@
 
 A stream of (id, padding of 100 random bytes); the state has, for every id, how often it came and its last
 padding. A loading phase brings every id once, so that the measured batches meet the whole state. Both sides
-run in Headrace, each in a Spark application of its own, over the same files in the same batches.
+run in Headrace, each in a Spark application of its own, over the same files in the same batches, after a
+short stream that makes Spark compile.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from rich.console import Console
 import headrace as hr
 from headrace.bench import report
 from headrace.bench.follow import Ran, follow
-from headrace.bench.hostwatch import host_peak_bytes
+from headrace.bench.hostwatch import forget_peaks, host_peak_bytes
 from headrace.bench.session import local_session
 from headrace.bench.workload import FILES_PER_BATCH, Phase, Workload, write
 
@@ -28,6 +29,7 @@ PARTITIONS = 2
 PADDING_BYTES = 100
 FULL = Workload(10_000_000, None, (Phase("load", 10, 1_000_000, load=True), Phase("main", 8, 1_000_000)))
 QUICK = Workload(1_000_000, None, (Phase("load", 4, 250_000, load=True), Phase("main", 4, 250_000)))
+WARM = Workload(50_000, None, (Phase("load", 1, 50_000, load=True), Phase("main", 11, 50_000)))
 STORES = {"headrace": "auto", "rocksdb": "rocksdb"}
 TITLES = {"headrace": "Headrace", "rocksdb": "Headrace, RocksDB store"}
 
@@ -52,6 +54,7 @@ def measure(workload: Workload, memory_bytes: int, console: Console) -> str:
     with tempfile.TemporaryDirectory(prefix="headrace-bench-") as folder:
         scratch = Path(folder)
         console.print(f"writing {workload.batches} batches of input …")
+        write(WARM, scratch / "warm", padded)
         write(workload, scratch / "input", padded)
         outcomes = {side: _measure_side(side, workload, memory_bytes, scratch, console) for side in TITLES}
     return _report(workload, memory_bytes, outcomes, console)
@@ -80,10 +83,17 @@ def _measure_side(
         "spark.headrace.store": STORES[side],
     }
     with local_session(f"headrace-bench-readwrite-{side}", scratch / side, PARTITIONS, settings) as spark:
-        files = spark.readStream.schema("id bigint, padding binary, at timestamp")
-        rows = files.option("maxFilesPerTrigger", FILES_PER_BATCH).parquet(str(scratch / "input"))
-        ran = follow(query(rows), scratch / side / "checkpoint", TITLES[side], console)
+        _run(spark, side, scratch, "warm", console)
+        forget_peaks(spark)
+        ran = _run(spark, side, scratch, "input", console)
         return Outcome(_rate(ran, workload, "load"), _rate(ran, workload, "main"), host_peak_bytes(spark))
+
+
+def _run(spark: Any, side: str, scratch: Path, files: str, console: Console) -> Ran:
+    rows = spark.readStream.schema("id bigint, padding binary, at timestamp")
+    rows = rows.option("maxFilesPerTrigger", FILES_PER_BATCH).parquet(str(scratch / files))
+    title = TITLES[side] + (", warm-up" if files == "warm" else "")
+    return follow(query(rows), scratch / side / f"checkpoint-{files}", title, console)
 
 
 def _rate(ran: Ran, workload: Workload, phase: str) -> float:

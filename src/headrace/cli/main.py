@@ -72,6 +72,16 @@ def stores(
 
 
 @bench.command()
+def migration(
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer batches; under two minutes.")] = False,
+) -> None:
+    """What batches pay while state moves from memory to another layout."""
+    from headrace.bench.migration import run as run_bench
+
+    typer.echo(run_bench(quick=quick))
+
+
+@bench.command()
 def commit(
     quick: Annotated[bool, typer.Option("--quick", help="Fewer batches; under four minutes.")] = False,
     queries: Annotated[str, typer.Option(help="Some of them only, such as lr2,cm1.")] = "",

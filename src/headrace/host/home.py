@@ -10,7 +10,7 @@ from pathlib import Path
 from headrace.blob.base import Blobs
 from headrace.checkpoint.log import LocalLog
 from headrace.checkpoint.publish import ManifestPublisher
-from headrace.errors import StateMissing, TryAgain
+from headrace.errors import StateMissing, StateUnsupported, TryAgain
 from headrace.format.manifest import Manifest, SegmentEntry
 from headrace.format.names import SEQUENCES, segment_name
 from headrace.host.contract import Ticket
@@ -88,7 +88,18 @@ class PartitionHome:
         path = self.path_of(entry.name)
         if entry.kind == SST:
             return SstFile(str(path), entry.label, entry.size, entry.crc)
-        return self.open_segment(path, kinds[entry.kind], entry.crc)
+        if entry.kind not in kinds:
+            raise StateUnsupported(
+                f"{entry.name} holds {entry.kind!r}, and the operator reads {', '.join(kinds)}",
+                hint="another release wrote it: go on with that one, or start from a new checkpoint",
+            )
+        try:
+            return self.open_segment(path, kinds[entry.kind], entry.crc)
+        except StateMissing:  # another host of this machine may just have brought it to storage
+            moved = self.path_of(entry.name)
+            if moved == path:
+                raise
+            return self.open_segment(moved, kinds[entry.kind], entry.crc)
 
     def manifest(
         self,

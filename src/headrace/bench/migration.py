@@ -1,0 +1,120 @@
+"""`headrace bench migration`: what batches pay while state moves from memory to another layout.
+
+A function that says nothing about its rows, over windows that overlap in part: its state begins in memory
+and moves to the `range` store once it has grown, whose files are written beside the batches. A batch is as
+long as the windows' slide, so every one closes one window. The query runs twice, the first time to make
+Spark and the host warm.
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import functions as F
+from rich.console import Console
+
+import headrace as hr
+from headrace.bench import report
+from headrace.bench.flowkv_input import FINE, Scale, Stretch, read, write
+from headrace.bench.follow import Ran, follow
+from headrace.bench.session import local_session
+from headrace.errors import QueryError
+
+PARTITIONS = 8  # pieces of a slice must be small, or the state is best kept by slices and need not move
+SLIDE_S = 12
+MEMORY_BYTES = 24 << 20
+SHELVES = 64
+FULL = Stretch(batches=40, events=80_000, rate=80_000 // SLIDE_S, active=10_000)
+QUICK = Stretch(batches=14, events=80_000, rate=80_000 // SLIDE_S, active=10_000)
+_RESULT = "shelf bigint, rows bigint, highest bigint"
+
+
+@dataclass(frozen=True)
+class Moved:
+    """When the state moved, and how long batches took, the first one left out."""
+
+    stores: tuple[str, ...]  # that the batches' state was in
+    took_ms: tuple[float, ...]
+
+    @property
+    def last(self) -> int:
+        """The last batch that the move may have touched: one after the first in the new layout."""
+        final = self.stores[-1]
+        return min(len(self.stores) - 1, self.stores.index(final) + 1)
+
+    @property
+    def ratio(self) -> float:
+        """The largest batch time up to then over the median of all."""
+        return max(self.took_ms[: self.last + 1]) / statistics.median(self.took_ms)
+
+
+def run(*, quick: bool = False, console: Console | None = None) -> str:
+    """Run the benchmark and return its JSON line."""
+    return measure(QUICK if quick else FULL, console or Console(stderr=True))
+
+
+def measure(stretch: Stretch, console: Console) -> str:
+    with tempfile.TemporaryDirectory(prefix="headrace-bench-") as folder:
+        scratch = Path(folder)
+        scale = Scale(stretch, stretch, stretch, FINE, FINE, MEMORY_BYTES, skipped=1)
+        write(scale, scratch / "input", ("bid",))
+        settings = {
+            "spark.headrace.memory": str(MEMORY_BYTES),
+            "spark.headrace.partitions": str(PARTITIONS),
+            "spark.sql.session.timeZone": "UTC",
+        }
+        with local_session("headrace-bench-migration", scratch / "spark", settings=settings) as spark:
+            for title in ("warm-up", "measured"):
+                bids = read(spark, scratch / "input", "bid")
+                ran = follow(query(bids), scratch / f"checkpoint-{title}", title, console)
+            moved = _moved(ran)
+    return _report(moved, console)
+
+
+def query(bids: Any) -> Any:
+    """The highest price of each shelf of auctions, by a function of the user."""
+    return (
+        hr.stream(bids.withColumn("shelf", F.col("auction") % SHELVES))
+        .name("shelves")
+        .groupBy("shelf", hr.sliding("30 seconds", f"{SLIDE_S} seconds"))
+        .applyInArrow(_highest, _RESULT)
+    )
+
+
+def _highest(key: Any, rows: pa.Table) -> pa.Table:
+    highest = pc.max(rows.column("price")).as_py()
+    return pa.table({"shelf": [key[0].as_py()], "rows": [rows.num_rows], "highest": [highest]})
+
+
+def _moved(ran: Ran) -> Moved:
+    """The batches that had input; the first one starts the host's partitions."""
+    batches = [one for one in hr.progress(ran.query)["shelves"] if ran.rows.get(one.batch)][1:]
+    moved = Moved(tuple(one.store for one in batches), tuple(ran.took_ms[one.batch] for one in batches))
+    if len(set(moved.stores)) < 2:
+        raise QueryError(
+            f"the state stayed in {moved.stores[-1]}", hint="this is a defect of the benchmark"
+        )
+    return moved
+
+
+def _report(moved: Moved, console: Console) -> str:
+    rows = [
+        (str(at), store, f"{ms:.0f}")
+        for at, (store, ms) in enumerate(zip(moved.stores, moved.took_ms, strict=True), 1)
+    ]
+    report.show(console, "State that moves", ("batch", "store", "ms"), rows)
+    return report.last_line(
+        "migration",
+        {"largest_over_median": moved.ratio},
+        moved_to=moved.stores[-1],
+        batches_until=moved.last + 1,
+        median_ms=round(statistics.median(moved.took_ms), 1),
+        largest_ms=round(max(moved.took_ms[: moved.last + 1]), 1),
+        memory_mb=MEMORY_BYTES >> 20,
+    )
