@@ -30,10 +30,10 @@ test-all: $(STAMP) lint
 	$(MAKE) --no-print-directory -j2 test-state test-spark MORE='$(MORE)'
 
 test-state:
-	$(BIN)/pytest $(filter-out --seeds 20,$(MORE)) tests/unit tests/contract tests/stateful tests/simulation tests/crash
+	$(BIN)/pytest $(MORE) tests/unit tests/contract tests/stateful tests/simulation tests/crash tests/equivalence
 
 test-spark:
-	$(BIN)/pytest $(MORE) tests/spark tests/equivalence
+	$(BIN)/pytest $(filter-out --seeds 20,$(MORE)) tests/spark
 
 crash: $(STAMP)
 	$(BIN)/headrace crash --rounds 270

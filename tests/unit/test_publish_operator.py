@@ -65,6 +65,10 @@ CHANGES = [
         {"partitions": 8},
         ["partitions were 4, are now 8 (set spark.headrace.partitions back to 4)"],
     ),
+    (
+        {"emit": "changes"},
+        ["emit was 'final', is now 'changes': state of final windows has another form"],
+    ),
     ({"store": "memory"}, []),
     (
         {"store": "rocksdb"},
@@ -79,6 +83,14 @@ CHANGES = [
 @pytest.mark.parametrize(("change", "said"), CHANGES)
 def test_a_difference_is_said_in_words(change: dict[str, object], said: list[str]) -> None:
     assert differences(SPEC, replace(SPEC, **change)) == said
+
+
+LATE, ROCKS = replace(SPEC, window=Window(60_000_000, lateness_us=1)), replace(SPEC, store="rocksdb")
+
+
+@pytest.mark.parametrize("spec", [LATE, ROCKS])
+def test_windows_that_come_again_may_be_seen_in_another_way(spec: OperatorSpec) -> None:
+    assert differences(spec, replace(spec, emit="changes")) == []
 
 
 LEFT, RIGHT = (

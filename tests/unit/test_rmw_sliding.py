@@ -18,8 +18,9 @@ from hypothesis import strategies as st
 from headrace.spec import Accumulator, Emit, Field, OperatorSpec, Window, input_schema
 from headrace.store import panes
 from headrace.store.budget import MemoryBudget
+from headrace.store.choose import adds
 from headrace.store.contract import FileKind, Sections
-from headrace.store.final import FinalStore, comes_out_once
+from headrace.store.final import FinalStore
 from headrace.store.rmw import RmwStore
 from headrace.store.seal import write_segment
 from headrace.store.segment import Segment
@@ -195,7 +196,7 @@ steps = st.tuples(rows, st.integers(0, 25), st.sampled_from(["", "", "reopen", "
     limit=st.sampled_from([2, 1 << 16]),
     script=st.lists(steps, min_size=1, max_size=6),
     start=st.none() | st.integers(-30, 0),
-    adds=st.booleans(),
+    sums=st.booleans(),
 )
 def test_store_equals_the_model(
     window: Window,
@@ -204,12 +205,12 @@ def test_store_equals_the_model(
     limit: int,
     script: list[tuple[list[Row], int, str]],
     start: int | None,
-    adds: bool,
+    sums: bool,
 ) -> None:
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(panes, "ROWS_MIN", limit)
         spec = replace(SPEC, window=window, emit=emit)
-        lab = Lab(Path(folder), spec, share, FinalStore if adds and comes_out_once(spec) else RmwStore)
+        lab = Lab(Path(folder), spec, share, FinalStore if sums and adds(spec) else RmwStore)
         model, watermark, at = Model(window, emit), start, 0
         for batch, forward, then in script:
             at += forward // 2

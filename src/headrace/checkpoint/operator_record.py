@@ -16,7 +16,7 @@ from headrace.errors import BlobMissing, OperatorChanged, StateMissing
 from headrace.format.names import operator_record
 from headrace.format.record import corrupt, decode_record, encode_record
 from headrace.spec import TIME, Accumulator, Field, Holistic, OperatorSpec, Window
-from headrace.store.choose import layout_of
+from headrace.store.choose import adds, layout_of
 
 FORMAT_VERSION = 1
 _KIND = "operator"
@@ -92,6 +92,8 @@ def differences(old: OperatorSpec, new: OperatorSpec) -> list[str]:
             f"partitions were {old.partitions}, are now {new.partitions} "
             f"(set spark.headrace.partitions back to {old.partitions})"
         )
+    if old.emit != new.emit and adds(old) != adds(new):
+        found.append(f"emit was {old.emit!r}, is now {new.emit!r}: state of final windows has another form")
     if _files(old) != _files(new):
         found.append(
             f"the store was {old.store}, is now {new.store} "

@@ -37,12 +37,13 @@ class ByHash:
     def chunks(self, reading: Reading) -> Iterator[tuple[Run, Flags | None]]:
         ranges = range_parts(reading.sources, self.layout, reading.chunk_rows)
         for parts in read_ahead(ranges) if reading.from_disk else ranges:
-            old, new = parts[: len(reading.old)], parts[len(reading.old) :]
             if reading.changed_only:
+                old, new = parts[: len(reading.old)], parts[len(reading.old) :]
                 if any(map(len, new)):
                     yield changed(self.layout, old, new)
                 continue
             run = concatenated(parts, self.layout)
+            parts.clear()  # the reader may be slow, and a window of one group is large
             if len(run):
                 yield (run if _is_ordered(run) else ordered(run)), None
 

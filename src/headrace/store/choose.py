@@ -138,6 +138,14 @@ def choose_for(
     return choose(work_of(spec), window_kind(spec), said=said, marked=marked, setting=setting)
 
 
+def adds(spec: OperatorSpec) -> bool:
+    """Whether files have what each epoch added: a group is seen when its window ends, and never again."""
+    window = spec.window
+    if window is None or window.session or window.lateness_us or spec.keeps:
+        return False
+    return spec.emit == "final" and spec.store != "rocksdb"
+
+
 def layout_of(spec: OperatorSpec) -> StoreName:
     """The store whose files state in memory is written as."""
     return named_stores(TABLE[work_of(spec), window_kind(spec)])[0]

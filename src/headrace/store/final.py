@@ -37,12 +37,6 @@ from headrace.store.table import Table
 ADDED = "added"
 
 
-def comes_out_once(spec: OperatorSpec) -> bool:
-    """Whether a group is seen when its window ends, and never again."""
-    window = spec.window
-    return window is not None and spec.emit == "final" and not window.session and not window.lateness_us
-
-
 def added_kind(layout: RowLayout) -> FileKind:
     return FileKind(ADDED, layout)
 

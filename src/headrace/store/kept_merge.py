@@ -75,9 +75,11 @@ def by_range(
 ) -> Iterator[Run]:
     """The rows of all sources with order keys in `[low, high)`, as ordered runs of about `chunk_rows`."""
     for runs in range_parts(sources, shape, chunk_rows, low, high):
+        several = sum(1 for part in runs if len(part)) > 1
         run = concatenated(runs, shape)
+        runs.clear()
         if len(run):
-            yield ordered(run) if sum(1 for part in runs if len(part)) > 1 else run
+            yield ordered(run) if several else run
 
 
 def range_parts(

@@ -6,8 +6,9 @@ from headrace.spec import OperatorSpec, StoreName
 from headrace.store.aar import open_aar
 from headrace.store.aur import AurStore, aur_kinds
 from headrace.store.budget import MemoryBudget
+from headrace.store.choose import adds
 from headrace.store.contract import FileKind, Seal, Store
-from headrace.store.final import FinalStore, added_kind, comes_out_once
+from headrace.store.final import FinalStore, added_kind
 from headrace.store.kept import KeptLayout
 from headrace.store.kept_store import kept_kind
 from headrace.store.layout import RowLayout
@@ -32,11 +33,6 @@ def kinds_of(spec: OperatorSpec, said: str = "") -> tuple[FileKind, ...]:
     if spec.keeps:
         return (kept_kind(KeptLayout(spec, hashed=found_as(spec, said) == "range")),)
     return (added_kind(RowLayout(spec)) if adds(spec) else FileKind(ROWS, RowLayout(spec)),)
-
-
-def adds(spec: OperatorSpec) -> bool:
-    """Whether segments have what each epoch added, and not the newest row of a key."""
-    return comes_out_once(spec) and spec.store != "rocksdb"
 
 
 def open_store(

@@ -28,10 +28,11 @@ from headrace.host.home import PartitionHome
 from headrace.spec import OperatorSpec, output_schema
 from headrace.store.arrow import results_of
 from headrace.store.budget import MemoryBudget
+from headrace.store.choose import adds
 from headrace.store.contract import FileKind, Sections
 from headrace.store.layout import RowLayout
 from headrace.store.merge import merge
-from headrace.store.open import adds, kinds_of, open_store
+from headrace.store.open import kinds_of, open_store
 from headrace.store.segment import Segment
 from headrace.store.slices import is_closed
 
