@@ -146,7 +146,6 @@ def test_operators_that_keep_rows_survive_json(spec: OperatorSpec) -> None:
 COMPATIBLE = [
     {},
     {"delays_ms": (99_000,)},
-    {"emit": "changes"},
     {  # only the names on the wire differ
         "inputs": (Field("i9", "double", "amount"),),
         "accumulators": (SPEC.accumulators[0], Accumulator("sum", "i9", "double")),
