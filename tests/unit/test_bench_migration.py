@@ -1,4 +1,4 @@
-"""Protects the figure of `bench migration`: the move's own batches count, and later ones only in the median."""
+"""Protects the figure of `bench migration`: batches of the move count, later ones only in the median."""
 
 from __future__ import annotations
 
