@@ -15,6 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from headrace.errors import ArithmeticOverflow
 from headrace.spec import Accumulator, Emit, Field, OperatorSpec, Window, input_schema
 from headrace.store import panes
 from headrace.store.budget import MemoryBudget
@@ -315,3 +316,14 @@ def test_rows_of_slices_in_memory_count_once_as_keys(tmp_path: Path) -> None:
         assert lab.keys == 4 + batch
     lab.reopen()
     assert lab.keys == 12, "not known without reading: a key counts once per segment"
+
+
+@pytest.mark.parametrize("share", [1 << 9, 1 << 20])
+def test_a_sum_that_overflows_over_epochs_fails_the_batch_that_gives_it_out(
+    tmp_path: Path, share: int
+) -> None:
+    lab = Lab(tmp_path, SPEC, share, FinalStore)
+    for _ in range(3):
+        assert lab.epoch([(1, 5, 1 << 62), (2, 5, 1)], None) == []
+    with pytest.raises(ArithmeticOverflow):
+        lab.epoch([], 20)

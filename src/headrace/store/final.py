@@ -21,6 +21,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from headrace.errors import ArithmeticOverflow
 from headrace.spec import OperatorSpec, Window, rows_in
 from headrace.store.arrow import heap_bytes, probe_of, results_of
 from headrace.store.budget import MemoryBudget
@@ -139,10 +140,9 @@ class FinalStore:
         return sum(self._keys_of(s) for s in live if not is_closed(s, self._window, watermark_us))
 
     def _keys_of(self, slice_us: int) -> int:
-        held = self._slices.get(slice_us)
-        if held is None or held.whole is None:
-            return self._stored_rows(slice_us) + (0 if held is None else held.news)
-        return len(held.whole) + held.news
+        held = self._slices.get(slice_us, Held(None))
+        whole = held.whole  # once: a status is asked for beside a transaction
+        return (self._stored_rows(slice_us) if whole is None else len(whole)) + held.news
 
     def _live(self) -> set[int]:
         stored = {s for segment in (*self.segments, *self.spilled) for s in segment.sections}
@@ -252,17 +252,21 @@ class FinalStore:
         fresh, before = held.fresh, held.nbytes
         held.fresh, held.news = None, 0
         if fresh is not None and held.whole is not None:
-            if not len(held.whole):
-                held.whole = fresh
-            elif self._has_room(held.whole, fresh):
-                held.whole.absorb(fresh.view())
-            else:
-                held.whole = None
+            held.whole = self._absorbed(held.whole, fresh)
         self._table_bytes += held.nbytes - before
 
-    def _has_room(self, whole: Table, fresh: Table) -> bool:
+    def _absorbed(self, whole: Table, fresh: Table) -> Table | None:
+        """Both together; None where memory is short, or a sum overflows, which is said when it is due."""
+        if not len(whole):
+            return fresh
         growth = whole.growth_bytes(len(fresh), fresh.heap_bytes) - fresh.nbytes
-        return self.memory_bytes + growth <= self.budget.share_bytes
+        if self.memory_bytes + growth > self.budget.share_bytes:
+            return None
+        try:
+            whole.absorb(fresh.view())
+        except ArithmeticOverflow:
+            return None
+        return whole
 
     def is_live(self, segment: Segment, watermark_us: int | None) -> bool:
         return not all(is_closed(slice_us, self._window, watermark_us) for slice_us in segment.sections)
