@@ -18,7 +18,7 @@ from pyspark.sql import types as T
 from pyspark.sql.pandas.types import to_arrow_schema, to_arrow_type
 
 from headrace.errors import QueryError
-from headrace.spec import GROUP, WINDOW_END, WINDOW_START
+from headrace.spec import GROUP, TIME, WINDOW_END, WINDOW_START
 
 OUT_ROWS = 1 << 13  # results of small groups leave together
 
@@ -160,12 +160,21 @@ def groups_in(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
             if end == start:
                 continue
             if parts and numbers[start] != current:
-                yield pa.Table.from_batches(parts)
+                yield _by_time(parts)
                 parts = []
             current = int(numbers[start])
             parts.append(batch.slice(start, end - start))
     if parts:
-        yield pa.Table.from_batches(parts)
+        yield _by_time(parts)
+
+
+def _by_time(parts: list[pa.RecordBatch]) -> pa.Table:
+    """A group by event time; the host sends a part of it in order, and a large group in several."""
+    group = pa.Table.from_batches(parts)
+    if len(parts) == 1:
+        return group
+    times = group.column(TIME).cast(pa.int64()).to_numpy()
+    return group if (times[1:] >= times[:-1]).all() else group.take(np.argsort(times, kind="stable"))
 
 
 def rebuilt(kind: T.DataType, nullable: bool, leaves: Iterator[pa.Array], zone: str) -> pa.Array:

@@ -1,7 +1,7 @@
 """The AAR store (append, aligned read): rows of fixed windows in files per slice, ordered by hash.
 
 A window that closes is read in bounded chunks: ranges of the hash over all its slices, so every chunk holds
-whole groups, and no index of keys is ever needed.
+whole groups, and no index of keys is ever needed. A window that is one group is read file after file.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from headrace.store.budget import MemoryBudget
 from headrace.store.contract import Seal
 from headrace.store.kept import Flags, KeptLayout, ordered, taken
 from headrace.store.kept_ahead import read_ahead
+from headrace.store.kept_groups import is_one_group
 from headrace.store.kept_merge import concatenated, range_parts
 from headrace.store.kept_results import computation_of
 from headrace.store.kept_store import KeptStore, Reading
@@ -35,6 +36,11 @@ class ByHash:
         return ordered(run)
 
     def chunks(self, reading: Reading) -> Iterator[tuple[Run, Flags | None]]:
+        if is_one_group(self.layout.spec) and not reading.changed_only:
+            pieces = _pieces(reading)
+            for run in read_ahead(pieces) if reading.from_disk else pieces:
+                yield run, None
+            return
         ranges = range_parts(reading.sources, self.layout, reading.chunk_rows)
         for parts in read_ahead(ranges) if reading.from_disk else ranges:
             if reading.changed_only:
@@ -46,6 +52,17 @@ class ByHash:
             parts.clear()  # the reader may be slow, and a window of one group is large
             if len(run):
                 yield (run if _is_ordered(run) else ordered(run)), None
+
+
+def _pieces(reading: Reading) -> Iterator[Run]:
+    """All rows, source after source."""
+    for source in reading.sources:
+        if not isinstance(source, Run):
+            yield from source[0].scan(source[1], reading.chunk_rows)
+            continue
+        for start in range(0, len(source), reading.chunk_rows):
+            cut = slice(start, start + reading.chunk_rows)
+            yield Run(source.hashes[cut], source.words[cut], source.heap)
 
 
 def _is_ordered(run: Run) -> bool:

@@ -2,7 +2,8 @@
 
 Rows of one group come one after another, by event time. GROUP tells groups apart: it changes from each
 group to the next over all chunks of one epoch, so that the worker can put a group together again that
-batches cut in two.
+batches cut in two. A window that is one group comes in chunks, each by event time: the worker, which must
+hold the group anyway, merges them.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from headrace.spec import output_schema
 from headrace.store.arrow import array_of
 from headrace.store.holistic_order import sort_groups
 from headrace.store.kept import I64, KeptLayout, input_array, key_array, taken, time_key
-from headrace.store.kept_groups import Groups, instants
+from headrace.store.kept_groups import Groups, instants, is_one_group
 from headrace.store.run import Run
 
 BATCH_ROWS = 1 << 16
@@ -29,10 +30,15 @@ class GroupedRows:
     def __init__(self, layout: KeptLayout) -> None:
         self._layout = layout
         self._numbered = 0
+        self._window: tuple[int, int] | None = None  # of the last chunk, where a window is one group
 
     def __call__(self, rows: Run, groups: Groups) -> Iterator[pa.RecordBatch]:
         if not len(groups):
             return
+        if is_one_group(self._layout.spec):
+            window = int(groups.starts_us[0]), int(groups.ends_us[0])
+            self._numbered -= 1 if window == self._window else 0
+            self._window = window
         times = time_key(np.ascontiguousarray(rows.words[:, self._layout.time_word]))
         order = sort_groups(groups, [times]).rows
         limit = max(1, min(BATCH_ROWS, BATCH_BYTES * len(order) // max(1, rows.nbytes)))

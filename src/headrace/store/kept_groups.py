@@ -1,7 +1,8 @@
 """Groups of kept rows: which rows belong together, and what an operator makes of whole groups.
 
-A chunk of kept rows holds whole groups: all rows of a key in one window. `computation_of` says what becomes
-of them; every store that keeps rows ends there, so results do not depend on the store.
+A chunk of kept rows holds whole groups: all rows of a key in one window. Only where a window is one group
+(`is_one_group`) it may come in several chunks. `computation_of` says what becomes of them; every store that
+keeps rows ends there, so results do not depend on the store.
 """
 
 from __future__ import annotations
@@ -34,6 +35,11 @@ class Groups:
 
 # Results of a chunk of whole groups, as batches of the operator's output schema.
 Computation = Callable[[Run, Groups], Iterator[pa.RecordBatch]]
+
+
+def is_one_group(spec: OperatorSpec) -> bool:
+    """Whether all rows of a window go to one call of a function, so that nobody else has to hold them."""
+    return spec.grouped and not spec.keys
 
 
 def groups_of(

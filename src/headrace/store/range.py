@@ -17,6 +17,7 @@ from headrace.store.budget import MemoryBudget
 from headrace.store.contract import Seal
 from headrace.store.kept import Flags, KeptLayout, by_time, ordered, taken, time_bound, with_hashes
 from headrace.store.kept_ahead import read_ahead
+from headrace.store.kept_groups import is_one_group
 from headrace.store.kept_merge import by_range, concatenated
 from headrace.store.kept_results import computation_of
 from headrace.store.kept_store import KeptStore, Reading
@@ -37,6 +38,11 @@ class ByTime:
         return ordered(by_time(self.layout, run))
 
     def chunks(self, reading: Reading) -> Iterator[tuple[Run, Flags | None]]:
+        if is_one_group(self.layout.spec) and not reading.changed_only:
+            scanned = self._scanned(reading, reading.sources)
+            for run in read_ahead(scanned) if reading.from_disk else scanned:
+                yield run, None
+            return
         passes = -(-self._rows_in(reading) // reading.pass_rows)
         for number in range(passes):
             new = self._pass(reading, reading.new, number, passes)
