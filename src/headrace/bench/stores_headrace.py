@@ -1,7 +1,7 @@
 """A store of Headrace on its own: batches in, results out, every batch committed to segments on disk.
 
 It does what the state host does for a partition, without Spark, wire and manifests: segments are written in
-one thread while results are read in another, and a third compacts.
+one thread while results are read in another, and a third compacts and removes files that nobody needs.
 Threads: one caller.
 """
 
@@ -40,6 +40,7 @@ class StoreDriver:
         self._pool = ThreadPoolExecutor(max_workers=2)
         self._stop = threading.Event()
         self._compacting: Future[Compacted] | None = None
+        self._dead: list[Path] = []  # removed after the next batch, when nobody has them open
         self.written_bytes = 0
 
     def batch(self, rows: pa.RecordBatch, watermark_us: int | None) -> int:
@@ -63,9 +64,8 @@ class StoreDriver:
         live = [segment for segment in kept if self._store.is_live(segment, watermark_us)]
         self._store.settle(live, watermark_us)
         named = {id(segment) for segment in live}
-        for segment in (*before, *kept):
-            if id(segment) not in named:
-                Path(segment.path).unlink(missing_ok=True)
+        self._pool.submit(_remove, self._dead)
+        self._dead = [Path(segment.path) for segment in (*before, *kept) if id(segment) not in named]
         self._compact()
 
     def _compacted(self, segments: list[Segment]) -> list[Segment]:
@@ -106,3 +106,8 @@ class StoreDriver:
 
     def _path(self) -> Path:
         return self._folder / f"{next(self._numbers)}.segment"
+
+
+def _remove(paths: list[Path]) -> None:
+    for path in paths:
+        path.unlink(missing_ok=True)

@@ -336,14 +336,17 @@ class Partition:
         self._store, self.manifest, self._compacted = None, None, None
 
     def status(self) -> dict[str, object]:
+        """What is known without a look at the tables, whose memory moves under a transaction's hands."""
         epoch = self.pipeline.epoch  # first: once its seal is over, store and manifest are of one version
         unsealed = None if epoch is None or epoch.sealed.done() else epoch.work.version
         store, manifest = self._store, self.manifest
+        work = None if epoch is None else epoch.work
+        last = work.manifest if manifest is None and isinstance(work, EpochCommit) else manifest
         return {
             "committing": None if epoch is None or epoch.published.done() else epoch.step.name.lower(),
             "store": None if store is None else stored_as(store),
             "version": _version(manifest) if unsealed is None else unsealed,
-            "keys": 0 if store is None else store.keys_after(store.watermark_us),
+            "keys": 0 if store is None or last is None else last.keys,
             "memory_bytes": 0 if store is None else store.memory_bytes,
             "segments": 0 if manifest is None else len(manifest.segments),
         }

@@ -6,7 +6,8 @@ A store that is dropped at any moment, and opened again over the segments of the
 as if the epochs since had never been. Nothing that `gather` wrote counts before `settle`.
 
 Threads: one transaction at a time calls in. The thunk that `gather` returns runs in another thread while
-`results` is read; a `Compaction` runs in yet another at any time and reads committed segments only.
+`results` is read; a `Compaction` runs in yet another at any time and reads committed segments only. Of all
+else, `memory_bytes` alone may be asked for meanwhile: arrays move when a table grows.
 """
 
 from __future__ import annotations
