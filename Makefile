@@ -47,6 +47,7 @@ bench: $(STAMP)
 	$(BIN)/headrace bench rmw
 	$(BIN)/headrace bench flowkv
 	$(BIN)/headrace bench readwrite
+	$(BIN)/headrace bench migration
 	$(BIN)/headrace bench stores
 	$(BIN)/headrace bench commit
 

@@ -28,8 +28,8 @@ from headrace.errors import QueryError
 
 PARTITIONS = 8  # pieces of a slice must be small, or the state is best kept by slices and need not move
 SLIDE_S = 12
-MEMORY_BYTES = 24 << 20
-SHELVES = 64
+MEMORY_BYTES = 34 << 20
+SHELVES = 512
 FULL = Stretch(batches=40, events=80_000, rate=80_000 // SLIDE_S, active=10_000)
 QUICK = Stretch(batches=14, events=80_000, rate=80_000 // SLIDE_S, active=10_000)
 _RESULT = "shelf bigint, rows bigint, highest bigint"
