@@ -30,10 +30,10 @@ test-all: $(STAMP) lint
 	$(MAKE) --no-print-directory -j2 test-state test-spark MORE='$(MORE)'
 
 test-state:
-	$(BIN)/pytest $(MORE) tests/unit tests/contract tests/stateful tests/simulation tests/crash tests/equivalence
+	$(BIN)/pytest --durations=12 $(MORE) tests/unit tests/contract tests/stateful tests/simulation tests/crash tests/equivalence
 
 test-spark:
-	$(BIN)/pytest $(filter-out --seeds 20,$(MORE)) tests/spark
+	$(BIN)/pytest --durations=12 $(filter-out --seeds 20,$(MORE)) tests/spark
 
 crash: $(STAMP)
 	$(BIN)/headrace crash --rounds 270

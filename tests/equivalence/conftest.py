@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql import SparkSession
 
-SEEDS = 5
+SEEDS = 3
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
