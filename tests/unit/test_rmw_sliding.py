@@ -189,7 +189,7 @@ rows = st.lists(st.tuples(st.integers(0, 12), st.integers(-20, 20), st.integers(
 steps = st.tuples(rows, st.integers(0, 25), st.sampled_from(["", "", "reopen", "compact"]))
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     window=st.sampled_from(WINDOWS),
     emit=st.sampled_from(["final", "changes"]),
