@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import statistics
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ import headrace as hr
 from headrace.bench import report
 from headrace.bench.flowkv_input import FINE, Scale, Stretch, read, write
 from headrace.bench.follow import Ran, follow
+from headrace.bench.hostwatch import forget_peaks, host_peak_bytes
 from headrace.bench.session import local_session
 from headrace.errors import QueryError
 
@@ -41,6 +42,7 @@ class Moved:
 
     stores: tuple[str, ...]  # that the batches' state was in
     took_ms: tuple[float, ...]
+    host_peak_bytes: int = 0
 
     @property
     def last(self) -> int:
@@ -71,9 +73,10 @@ def measure(stretch: Stretch, console: Console) -> str:
         }
         with local_session("headrace-bench-migration", scratch / "spark", settings=settings) as spark:
             for title in ("warm-up", "measured"):
+                forget_peaks(spark)
                 bids = read(spark, scratch / "input", "bid")
                 ran = follow(query(bids), scratch / f"checkpoint-{title}", title, console)
-            moved = _moved(ran)
+            moved = replace(_moved(ran), host_peak_bytes=host_peak_bytes(spark))
     return _report(moved, console)
 
 
@@ -117,4 +120,5 @@ def _report(moved: Moved, console: Console) -> str:
         median_ms=round(statistics.median(moved.took_ms), 1),
         largest_ms=round(max(moved.took_ms[: moved.last + 1]), 1),
         memory_mb=MEMORY_BYTES >> 20,
+        host_peak_mb=round(moved.host_peak_bytes / 1e6),
     )

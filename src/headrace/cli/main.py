@@ -41,7 +41,7 @@ def rmw(
 
 @bench.command()
 def flowkv(
-    quick: Annotated[bool, typer.Option("--quick", help="Smaller state; under five minutes.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Smaller state.")] = False,
     queries: Annotated[str, typer.Option(help="Some of them only, such as q5,q7_session.")] = "",
 ) -> None:
     """FlowKV's eight queries, each with the store that fits it, with RocksDB, and in Spark alone."""
@@ -83,7 +83,7 @@ def migration(
 
 @bench.command()
 def commit(
-    quick: Annotated[bool, typer.Option("--quick", help="Fewer batches; under four minutes.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer batches; about eight minutes.")] = False,
     queries: Annotated[str, typer.Option(help="Some of them only, such as lr2,cm1.")] = "",
 ) -> None:
     """MiSA's four queries with each way to commit to storage that is far away, and in Spark alone."""

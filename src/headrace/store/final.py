@@ -141,8 +141,7 @@ class FinalStore:
 
     def _keys_of(self, slice_us: int) -> int:
         held = self._slices.get(slice_us, Held(None))
-        whole = held.whole  # once: a status is asked for beside a transaction
-        return (self._stored_rows(slice_us) if whole is None else len(whole)) + held.news
+        return (self._stored_rows(slice_us) if held.whole is None else len(held.whole)) + held.news
 
     def _live(self) -> set[int]:
         stored = {s for segment in (*self.segments, *self.spilled) for s in segment.sections}
