@@ -60,12 +60,13 @@ def test_state_outgrows_memory_and_windows_close(scale: Scale) -> None:
 
 
 def test_the_last_line_has_every_ratio() -> None:
-    rates = {"headrace": 400.0, "rocksdb": 100.0, "spark": 50.0}
+    rates = {"headrace": 400.0, "rocksdb": 100.0, "spark": 50.0, "floor": 600.0}
     outcomes = {(side, "q5"): flowkv.Outcome(rate) for side, rate in rates.items()}
     outcomes["headrace", flowkv.SLICED] = flowkv.Outcome(1.0, bytes_per_row=37.0)
     outcomes["headrace", flowkv.PER_WINDOW] = flowkv.Outcome(1.0, bytes_per_row=185.0)
     said = json.loads(flowkv._report(QUICK, ["q5"], outcomes, Console(quiet=True)))
-    assert said["ratios"] == {"q5": 4.0, "q5_vs_spark": 8.0, "slices": 0.2}
+    floors = {"floor_q5": 6.0, "floor_q5_vs_spark": 12.0}
+    assert said["ratios"] == {"q5": 4.0, "q5_vs_spark": 8.0, "slices": 0.2, **floors}
     assert said["failed"] == []
 
 

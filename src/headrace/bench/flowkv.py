@@ -4,7 +4,7 @@ Every side reads the same files in the same batches with the same number of part
 every batch, and writes to Spark's `noop` sink; state is larger than the host's memory limit. A side runs in
 a Spark application of its own, so that its host serves nothing else, and runs every query over a short
 stream first, so that none is slow for being the first. Throughput is input rows over batch time, after the
-first batches.
+first batches. One more side, the floor, has the rows and no state.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ from typing import Any
 from pyspark.errors import StreamingQueryException
 from rich.console import Console
 
-from headrace.bench import flowkv_spark, report
+from headrace.bench import flowkv_floor, flowkv_spark, report
 from headrace.bench.flowkv_input import FULL, QUICK, Scale, read, warm_folder, write
 from headrace.bench.follow import Ran, follow
 from headrace.bench.hostwatch import forget_peaks, host_peak_bytes
 from headrace.bench.nexmark import queries
 from headrace.bench.session import local_session
+from headrace.bench.sides import FLOOR
 from headrace.bench.sides import ROCKSDB as SPARK_ROCKSDB
 from headrace.errors import QueryError
 
@@ -33,7 +34,17 @@ NOT_AHEAD = "nothing_ahead"  # q11_median without reading sessions before they e
 SPARK_BATCHES = 6  # Spark takes up to half a minute for one; with fewer its state stays smaller
 READ_RATIO = "spark.headrace.read.ratio"
 STORES = {"headrace": "auto", "rocksdb": "rocksdb"}
-TITLES = {"headrace": "Headrace", "rocksdb": "Headrace, RocksDB store", "spark": "Spark, RocksDB"}
+SETTINGS = {
+    **{side: {"spark.headrace.store": store} for side, store in STORES.items()},
+    "spark": SPARK_ROCKSDB.settings,
+    "floor": {},
+}
+TITLES = {
+    "headrace": "Headrace",
+    "rocksdb": "Headrace, RocksDB store",
+    "spark": "Spark, RocksDB",
+    "floor": FLOOR.title,
+}
 
 
 @dataclass(frozen=True)
@@ -78,10 +89,15 @@ def _views(names: Iterable[str]) -> tuple[str, ...]:
 
 def _views_of(name: str) -> tuple[str, ...]:
     """The streams that a query reads, those of its extras included."""
+    return (*_inputs(name), *_inputs(SLICED)) if name == "q5" else _inputs(name)
+
+
+def _inputs(name: str) -> tuple[str, ...]:
+    """The streams that a query reads."""
     if name == "q8":
         return ("person", "auction")
     if name in ("q5", "q5_append"):
-        return ("dense", "fine") if name == "q5" else ("dense",)
+        return ("dense",)
     if name == "q7":
         return ("busy",)
     return ("fine",) if name in (SLICED, PER_WINDOW) else ("bid",)
@@ -94,7 +110,7 @@ def _measure_side(
         "spark.headrace.memory": str(scale.memory_bytes),
         "spark.headrace.partitions": str(PARTITIONS),
         "spark.sql.session.timeZone": "UTC",
-        **(SPARK_ROCKSDB.settings if side == "spark" else {"spark.headrace.store": STORES[side]}),
+        **SETTINGS[side],
     }
     asked, found = _asked(side, names), Outcomes()
     if not asked:
@@ -131,7 +147,7 @@ def _measure(spark: Any, side: str, name: str, scale: Scale, scratch: Path, cons
     forget_peaks(spark)
     ran = _run(spark, side, name, scratch / "input", scratch / side, console)
     rate = ran.rows_per_s(scale.skipped)
-    return Outcome(rate) if side == "spark" else _with_host(spark, ran, rate)
+    return _with_host(spark, ran, rate) if side in STORES else Outcome(rate)
 
 
 def _run(spark: Any, side: str, name: str, files: Path, scratch: Path, console: Console) -> Ran:
@@ -143,10 +159,12 @@ def _run(spark: Any, side: str, name: str, files: Path, scratch: Path, console: 
 
 def _query(spark: Any, side: str, name: str, files: Path) -> Any:
     batches = SPARK_BATCHES if side == "spark" else None
+    streams = [read(spark, files, view, batches) for view in _inputs(name)]
+    if side == "floor":
+        return flowkv_floor.query(name, PARTITIONS, *streams)
     if name == "q8":
-        said = flowkv_spark if side == "spark" else queries
-        return said.q8(read(spark, files, "person", batches), read(spark, files, "auction", batches))
-    bids = read(spark, files, _views_of(name)[0], batches)
+        return (flowkv_spark if side == "spark" else queries).q8(*streams)
+    (bids,) = streams
     if name in (SLICED, PER_WINDOW):
         return queries.q5(bids) if name == SLICED else queries.counts_per_window(bids)
     if name == NOT_AHEAD:
@@ -184,9 +202,11 @@ def _report(scale: Scale, names: Sequence[str], outcomes: Outcomes, console: Con
         ours = found["headrace"]
         rows.append([name, *(f"{one.rows_per_s:,.0f}" if one else "" for one in found.values()), _mb(ours)])
         for side, suffix in (("rocksdb", ""), ("spark", "_vs_spark")):
-            other = found[side]
+            other, floor = found[side], found["floor"]
             if ours and other:
                 ratios[name + suffix] = ours.rows_per_s / other.rows_per_s
+            if floor and other:
+                ratios[f"floor_{name}{suffix}"] = floor.rows_per_s / other.rows_per_s
     report.show(
         console, "FlowKV's queries, input rows per second", ("", *TITLES.values(), "state MB"), rows
     )
@@ -199,7 +219,7 @@ def _report(scale: Scale, names: Sequence[str], outcomes: Outcomes, console: Con
     if ahead and behind:
         ratios["predictive"] = ahead.rows_per_s / behind.rows_per_s
     asked = [(side, name) for side in TITLES for name in _asked(side, names)]
-    hosted = {f"{side}.{name}": one for (side, name), one in outcomes.items() if side != "spark"}
+    hosted = {f"{side}.{name}": one for (side, name), one in outcomes.items() if side in STORES}
     return report.last_line(
         "flowkv",
         ratios,

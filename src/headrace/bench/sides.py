@@ -36,12 +36,17 @@ def _spark(rows: Any, _partitions: int) -> Any:
 
 def floor(rows: Any, partitions: int, *keys: str) -> Any:
     """The same rows through the same shuffle and a Python stage that returns them."""
+    spread = shuffled(rows, partitions, *keys)
+    return spread.mapInArrow(_same, spread.schema)
+
+
+def shuffled(rows: Any, partitions: int, *keys: str) -> Any:
+    """The rows with the hash of their key, each in the partition that has its key's state."""
     from pyspark.sql import functions as F
 
     hashed = rows.withColumn("hash", F.xxhash64(*keys))
     group = F.shiftrightunsigned("hash", 54)
-    spread = hashed.repartitionById(partitions, (group * partitions / 1024).cast("int"))
-    return spread.mapInArrow(_same, spread.schema)
+    return hashed.repartitionById(partitions, (group * partitions / 1024).cast("int"))
 
 
 def _same(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -34,9 +34,7 @@ class StoreDriver:
         warm()  # as the host does: no batch waits for a kernel
         self._folder = folder
         self._numbers = itertools.count()
-        budget = MemoryBudget(memory_bytes)
-        budget.join()
-        self._store: Store = open_store(spec, budget, self._seal, [], None, 0)
+        self._store: Store = open_store(spec, MemoryBudget(memory_bytes), self._seal, [], None, 0)
         self._pool = ThreadPoolExecutor(max_workers=2)
         self._stop = threading.Event()
         self._compacting: Future[Compacted] | None = None
