@@ -24,7 +24,6 @@ from headrace.spark.holistic_plan import check_kept
 from headrace.spark.keys import flatten
 from headrace.spark.marks import pattern_of
 from headrace.spark.operator import (
-    STATELESS_AQE,
     Request,
     chosen,
     emit_of,
@@ -38,6 +37,7 @@ from headrace.spark.operator import (
 )
 from headrace.spark.plans import TASK_PREFIX, watermarks
 from headrace.spark.project import Blueprint, wire_rows
+from headrace.spark.session import prepare
 from headrace.spark.windows import TimeWindow, event_time, expected_end, window_of
 from headrace.spec import TIME, Field, OperatorSpec
 
@@ -67,7 +67,7 @@ def build_apply(request: ApplyRequest) -> DataFrame:
     marked = pattern_of(request.func)
     blueprint, choice = chosen(blueprint, options, grouped.store, marked)
     task = make_task(spark, blueprint, options, calls)
-    spark.conf.set(STATELESS_AQE, "false")
+    prepare(spark, blueprint.spec)
     task.__name__ = TASK_PREFIX + blueprint.spec.name
     try:
         built = wire_rows(grouped.df, blueprint).mapInArrow(task, calls.schema)

@@ -16,9 +16,10 @@ from headrace.spark.columns import Resolved, case_insensitive, first_line, resol
 from headrace.spark.explain import remember
 from headrace.spark.join_keys import Key, On, keys_of, wire_keys
 from headrace.spark.join_rows import Carried, InputPlan, SidePlan, both_sides, carried, keeps, outputs
-from headrace.spark.operator import STATELESS_AQE, chosen, make_task, session_options, supported
+from headrace.spark.operator import chosen, make_task, session_options, supported
 from headrace.spark.plans import TASK_PREFIX, Watermark, operators_below, watermarks
 from headrace.spark.project import Blueprint, result_struct
+from headrace.spark.session import prepare
 from headrace.spark.windows import (
     Session,
     TimeWindow,
@@ -70,7 +71,7 @@ def build_join(request: JoinRequest) -> DataFrame:
     drawn = draw_join(request, options)
     blueprint, choice = chosen(drawn.blueprint, options, request.store)
     task, spec = make_task(spark, blueprint, options), blueprint.spec
-    spark.conf.set(STATELESS_AQE, "false")
+    prepare(spark, spec)
     task.__name__ = TASK_PREFIX + spec.name
     try:
         rows = both_sides(spec, drawn.left, drawn.right)

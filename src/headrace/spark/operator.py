@@ -22,6 +22,7 @@ from headrace.spark.holistic_plan import check_kept
 from headrace.spark.keys import flatten, rebuild
 from headrace.spark.plans import TASK_PREFIX, Watermark, operators_below, watermarks
 from headrace.spark.project import Blueprint, result_struct, wire_rows
+from headrace.spark.session import prepare
 from headrace.spark.task import Task, Then, stateful_task
 from headrace.spark.windows import (
     Session,
@@ -34,8 +35,6 @@ from headrace.spark.windows import (
 )
 from headrace.spec import Emit, Field, OperatorSpec
 from headrace.store.choose import Choice, Pattern, Said, choose_for
-
-STATELESS_AQE = "spark.sql.adaptive.streaming.stateless.enabled"
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,8 +56,7 @@ def build(request: Request) -> DataFrame:
     options = session_options(spark)
     blueprint, choice = chosen(draw(request, options), options, request.store)
     task = make_task(spark, blueprint, options)
-    # Spark takes the operator for stateless; adaptive execution would change its partitions.
-    spark.conf.set(STATELESS_AQE, "false")
+    prepare(spark, blueprint.spec)
     built = assemble(request.df, blueprint, task)
     remember(built, blueprint.spec, choice)
     return built
