@@ -32,7 +32,7 @@ from headrace.host.home import PartitionHome
 from headrace.host.local import LocalSealer
 from headrace.host.transaction import PartitionTransaction
 from headrace.host.upkeep import Compacted, Upkeep
-from headrace.store.budget import MemoryBudget
+from headrace.store.budget import MemoryBudget, PartitionBudget
 from headrace.store.contract import Seal, Store
 from headrace.store.migrate import Move, MovingStore, stored_as
 from headrace.store.open import kinds_of, open_store
@@ -72,7 +72,7 @@ class Partition:
         self._store: Store | None = None
         self._claim = Claim(0, -1)
         self._current: PartitionTransaction | None = None
-        self._joined = False
+        self._share: PartitionBudget | None = None
         self._used_s = time.monotonic()
 
     @property
@@ -118,7 +118,7 @@ class Partition:
             self._forget()
         if ticket.commit != "sync":
             self.log.open()
-        self._join()
+        self._used_s = time.monotonic()
         store, truth = self._store_and_truth(ticket, run)
         if isinstance(store, MovingStore) and store.is_ready:
             store.switch(self.home.stage)
@@ -174,10 +174,10 @@ class Partition:
             return  # somebody is at it right now
         try:
             idle = self._current is None and self._is_settled()
-            if self._joined and idle and time.monotonic() - self._used_s >= idle_s:
+            if self._share is not None and idle and time.monotonic() - self._used_s >= idle_s:
                 self._forget()
-                self._joined = False
-                self._budget.leave()
+                self._share.close()
+                self._share = None
         finally:
             self.mutex.release()
 
@@ -185,11 +185,12 @@ class Partition:
         epoch = self.pipeline.epoch
         return epoch is None or epoch.sealed.done()
 
-    def _join(self) -> None:
-        self._used_s = time.monotonic()
-        if not self._joined:
-            self._joined = True
-            self._budget.join()
+    @property
+    def share(self) -> PartitionBudget:
+        """What its store may take of the host's memory."""
+        if self._share is None:
+            self._share = self._budget.join()
+        return self._share
 
     # ── compaction ───────────────────────────────────────────────────────────────────────────
 
@@ -320,7 +321,7 @@ class Partition:
         kinds = kinds_of(ticket.operator, said)
         return open_store(
             spec=ticket.operator,
-            budget=self._budget,
+            budget=self.share,
             seal=self._sealer(ticket, run),
             segments=[] if manifest is None else self.home.open_segments(manifest, kinds),
             watermark_us=None if manifest is None else manifest.closed_through_us,

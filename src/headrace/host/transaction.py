@@ -57,6 +57,7 @@ class PartitionTransaction:
             base,
             run,
         )
+        self._share = partition.share
         self._waiting: list[pa.RecordBatch] = []
         self._rows_in = self._rows_out = 0
         self._sealing: Future[list[Segment]] | None = None
@@ -99,6 +100,7 @@ class PartitionTransaction:
         self._check_base()
         manifest, written = self._publish() if self._drafting is None else self._log(self._drafting)
         self._spent["critical"] = time.perf_counter() - begun
+        self._share.batch_ended(self._store.memory_bytes)
         return self._summary(manifest, written)
 
     def abort(self) -> None:
@@ -136,6 +138,7 @@ class PartitionTransaction:
         self._waiting = []
         for part in _parts(block):
             self._store.apply(part)
+            self._share.uses(self._store.memory_bytes)
         self._spent["apply"] += time.perf_counter() - begun
 
     def _gather(self) -> None:

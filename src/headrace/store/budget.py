@@ -1,36 +1,103 @@
 """The host's memory limit, shared by all open partitions.
 
-Invariants: the shares of all partitions add up to at most `TABLE_PART` of the limit; the rest is for runs
-being sealed, rows on the wire and merge chunks.
+A partition that needs little has `SPARE` times that; what is left goes to the others in equal parts. One
+that grows takes its part back, and the others let go with their next rows.
+Invariants: the shares of all partitions add up to at most `TABLE_PART` of the limit, unless that is less
+than the least share for each; the rest is for runs being sealed, rows on the wire and merge chunks.
 Threads: any.
 """
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 
 TABLE_PART = 0.45
 SHARE_MIN = 1 << 20
+SPARE = 4  # a store makes room when it has filled a good part of its share: it must not look small for that
+FORGOTTEN_PART = 8  # of what a partition needed, this part is forgotten with every batch
 
 
 class MemoryBudget:
-    """Hands every open partition an equal share of the limit."""
+    """Hands every open partition its share of the limit."""
 
     def __init__(self, limit_bytes: int, share_min: int = SHARE_MIN) -> None:
         self.limit_bytes = limit_bytes
         self._share_min = share_min
-        self._open = 0
+        self._open: list[PartitionBudget] = []
         self._mutex = threading.Lock()
-
-    def join(self) -> None:
-        with self._mutex:
-            self._open += 1
-
-    def leave(self) -> None:
-        with self._mutex:
-            self._open -= 1
 
     @property
     def share_bytes(self) -> int:
-        """What the tables and filters of one partition may take now."""
-        return max(self._share_min, int(self.limit_bytes * TABLE_PART) // max(1, self._open))
+        """What the tables and filters of a partition may take now; of the only one, when none is open."""
+        return max(self._share_min, int(self.limit_bytes * TABLE_PART))
+
+    def join(self) -> PartitionBudget:
+        part = PartitionBudget(self)
+        with self._mutex:
+            self._open.append(part)
+            self._share_out()
+        return part
+
+    def leave(self, part: PartitionBudget) -> None:
+        with self._mutex:
+            self._open.remove(part)
+            self._share_out()
+
+    def need(self, part: PartitionBudget, bytes_now: int, *, batch_ended: bool) -> None:
+        with self._mutex:
+            kept = part.needed_bytes or 0
+            part.needed_bytes = max(bytes_now, kept - kept // FORGOTTEN_PART if batch_ended else kept)
+            self._share_out()
+
+    def _share_out(self) -> None:
+        needs = [part.needed_bytes for part in self._open]
+        given = shares(int(self.limit_bytes * TABLE_PART), needs, self._share_min)
+        for part, share in zip(self._open, given, strict=True):
+            part.given_bytes = share
+
+
+class PartitionBudget(MemoryBudget):
+    """What one partition may take."""
+
+    def __init__(self, whole: MemoryBudget) -> None:
+        super().__init__(whole.limit_bytes)
+        self._whole = whole
+        self.needed_bytes: int | None = None  # not known before its first rows
+        self.given_bytes = 0
+
+    @property
+    def share_bytes(self) -> int:
+        return self.given_bytes
+
+    def uses(self, bytes_now: int) -> None:
+        """The partition takes so much in the middle of a batch."""
+        if self.needed_bytes is None or bytes_now > self.needed_bytes:
+            self._whole.need(self, bytes_now, batch_ended=False)
+
+    def batch_ended(self, bytes_now: int) -> None:
+        """It takes so much after a batch; what it took in earlier ones counts less and less."""
+        self._whole.need(self, bytes_now, batch_ended=True)
+
+    def close(self) -> None:
+        self._whole.leave(self)
+
+
+def shares(bytes_all: int, needs: Sequence[int | None], least: int) -> list[int]:
+    """What each partition gets, from what they need; None: it is not known yet."""
+    reserves = [bytes_all if need is None else max(least, SPARE * need) for need in needs]
+    small: set[int] = set()
+    level = _level(bytes_all, reserves, small)
+    while more := {at for at, reserve in enumerate(reserves) if at not in small and reserve < level}:
+        small |= more
+        level = _level(bytes_all, reserves, small)
+    if len(small) < len(reserves):
+        return [reserve if at in small else max(least, level) for at, reserve in enumerate(reserves)]
+    spare = (bytes_all - sum(reserves)) // max(1, len(reserves))
+    return [reserve + spare for reserve in reserves]
+
+
+def _level(bytes_all: int, reserves: Sequence[int], small: set[int]) -> int:
+    """The equal part of those that are not small; 0 when all are."""
+    rest = len(reserves) - len(small)
+    return (bytes_all - sum(reserves[at] for at in small)) // rest if rest else 0
