@@ -7,7 +7,7 @@ import math
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.store.compact import FAN_IN, RATIO, plan, tier
+from headrace.store.compact import FAN_IN, FAN_IN_UNREAD, PARTS_MANY, RATIO, plan, plan_parts, tier
 
 BASE = 16
 sizes = st.lists(st.integers(1, 5000), max_size=150)
@@ -53,3 +53,35 @@ def test_a_tier_waits_until_it_is_full():
     assert plan([BASE] * (FAN_IN - 1), base=BASE) is None
     assert plan([BASE] * FAN_IN, base=BASE) == slice(0, FAN_IN)
     assert plan([], base=BASE) is None
+
+
+def parts_of(*slices, rows=100):
+    return [dict.fromkeys(of_segment, rows) for of_segment in slices]
+
+
+def planned(parts, reads):
+    return plan_parts(parts, [100] * len(parts), reads=reads)
+
+
+def test_parts_of_a_past_slice_are_merged_once_and_only_where_many_windows_read_them():
+    filled = parts_of([0], [0], [0], [10])
+    assert planned(filled, reads=5) == slice(0, 3)
+    assert planned(filled, reads=1) is None, "a window that is read once reads them as they are"
+    assert planned(parts_of([0], [10], [20]), reads=5) is None, "no key can be in two of them"
+    assert planned([{0: 300}, {0: 5}, {10: 100}], reads=5) is None, "hardly any row would disappear"
+
+
+def test_the_slice_that_fills_is_merged_by_size():
+    filling = [[0]] * FAN_IN_UNREAD
+    assert planned(parts_of(*filling[1:]), reads=5) is None
+    assert planned(parts_of([-10], *filling), reads=5) == slice(1, 1 + FAN_IN_UNREAD)
+
+
+def test_very_many_segments_are_merged_whatever_their_slices_are():
+    apart = [[number] for number in range(PARTS_MANY + 1)]
+    assert planned(parts_of(*apart[1:]), reads=1) is None
+    assert planned(parts_of(*apart), reads=1) == slice(0, PARTS_MANY + 1)
+
+
+def test_nothing_is_planned_for_no_parts():
+    assert planned([], reads=5) is None

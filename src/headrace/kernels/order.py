@@ -25,36 +25,75 @@ Ids = npt.NDArray[np.int64]
 
 _DIGIT = 11
 _BUCKETS = 1 << _DIGIT
+_MOVES = 4
+
+
+@njit(nogil=True, cache=True)
+def _pass(keys: U64, order: Ids, next_keys: U64, next_order: Ids, shift: int, starts: Ids) -> bool:
+    """Sort stably by one digit; False, and nothing is moved, where all rows share it."""
+    n, bits, mask = len(keys), np.uint64(shift), np.uint64(_BUCKETS - 1)
+    starts[:] = 0
+    for i in range(n):
+        starts[(keys[i] >> bits) & mask] += 1
+    if n == 0 or starts[(keys[0] >> bits) & mask] == n:
+        return False
+    begin = 0
+    for bucket in range(_BUCKETS):
+        size = starts[bucket]
+        starts[bucket] = begin
+        begin += size
+    for i in range(n):
+        bucket = (keys[i] >> bits) & mask
+        at = starts[bucket]
+        starts[bucket] = at + 1
+        next_keys[at] = keys[i]
+        next_order[at] = order[i]
+    return True
+
+
+@njit(nogil=True, cache=True)
+def _insert(keys: U64, order: Ids) -> bool:
+    """Sort what is nearly sorted; False when that takes more than a few moves per row."""
+    left = _MOVES * len(keys)
+    for i in range(1, len(keys)):
+        key, row, at = keys[i], order[i], i
+        while at > 0 and keys[at - 1] > key:
+            keys[at], order[at] = keys[at - 1], order[at - 1]
+            at -= 1
+        keys[at], order[at] = key, row
+        left -= i - at
+        if left < 0:
+            return False
+    return True
 
 
 @njit([IDS(HASHES_IN)], nogil=True, cache=True)
 def by_hash(hashes: U64) -> Ids:
-    """The stable permutation that sorts unsigned hashes: radix, lowest digit first."""
+    """The stable permutation that sorts unsigned hashes.
+
+    Hashes are even within their span, so two of its digits leave little to do. Where they are not, all
+    digits are sorted, the lowest first.
+    """
     n = len(hashes)
     keys, next_keys = hashes.copy(), np.empty(n, np.uint64)
     order, next_order = np.arange(n), np.empty(n, np.int64)
     starts = np.empty(_BUCKETS, np.int64)
-    mask = np.uint64(_BUCKETS - 1)
+    least = hashes.min() if n else np.uint64(0)
+    span, top = (hashes.max() if n else np.uint64(0)) - least, 0
+    while top < 64 and span >> np.uint64(top):
+        top += 1
+    for i in range(n):
+        keys[i] -= least
+    for shift in (max(0, top - 2 * _DIGIT), max(0, top - _DIGIT)):
+        if _pass(keys, order, next_keys, next_order, shift, starts):
+            keys, next_keys = next_keys, keys
+            order, next_order = next_order, order
+    if _insert(keys, order):
+        return order
     for shift in range(0, 64, _DIGIT):
-        bits = np.uint64(shift)
-        starts[:] = 0
-        for i in range(n):
-            starts[(keys[i] >> bits) & mask] += 1
-        if n == 0 or starts[(keys[0] >> bits) & mask] == n:
-            continue  # all rows share this digit
-        begin = 0
-        for bucket in range(_BUCKETS):
-            size = starts[bucket]
-            starts[bucket] = begin
-            begin += size
-        for i in range(n):
-            bucket = (keys[i] >> bits) & mask
-            at = starts[bucket]
-            starts[bucket] = at + 1
-            next_keys[at] = keys[i]
-            next_order[at] = order[i]
-        keys, next_keys = next_keys, keys
-        order, next_order = next_order, order
+        if _pass(keys, order, next_keys, next_order, shift, starts):
+            keys, next_keys = next_keys, keys
+            order, next_order = next_order, order
     return order
 
 

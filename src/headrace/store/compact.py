@@ -8,13 +8,19 @@ Segments fall into tiers by size, each tier `RATIO` times the one below. Two rul
 So at most `FAN_IN - 1` segments per tier remain (`FAN_IN_UNREAD - 1` while all rows are in memory). A merge
 lifts what it reads to a higher tier (or removes rows that were written again), so a row is rewritten about
 once or twice per tier: O(log state).
+
+Segments whose rows are parts of groups (`plan_parts`) are not looked up, and their slices fill one after
+another. Those of the slice that fills are merged by size. When the next one has begun they are merged once
+more, if that makes enough one row of several for the windows that are still to read them.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 
 from headrace.errors import TryAgain
@@ -27,6 +33,8 @@ RATIO = 4
 FAN_IN = 4
 FAN_IN_UNREAD = 8  # of segments that nobody reads before a restart: merging them later is less work
 BASE_BYTES = 1 << 20
+WRITE_COST = 2  # to write a row costs about as much as to read so many
+PARTS_MANY = 32  # more segments than this, and all of them are merged by size
 Together = Callable[[Sequence[Source], int], Iterator[Run]]  # sources newest first, rows in memory; ordered
 
 CHUNK_BYTES = 4 << 20  # what a merge holds of its inputs at a time
@@ -56,6 +64,37 @@ def plan(
                 return slice(start, end)
             start = end
     return None
+
+
+def plan_parts(parts: Sequence[Mapping[int, int]], sizes: Sequence[int], *, reads: int) -> slice | None:
+    """The same for segments of parts; `parts` has the rows of each slice, by segment, oldest first.
+
+    `reads` is how often the rows of a slice will be read.
+    """
+    runs = _of_one_slice(parts)
+    for past in runs[:-1]:
+        if past.stop - past.start > 1 and _saved(parts[past]) * (reads + WRITE_COST) >= 1 + WRITE_COST:
+            return past
+    filling = runs[-1] if runs and len(parts) <= PARTS_MANY else slice(0, len(parts))
+    chosen = plan(sizes[filling], fan_in=FAN_IN_UNREAD)
+    return None if chosen is None else slice(filling.start + chosen.start, filling.start + chosen.stop)
+
+
+def _of_one_slice(parts: Sequence[Mapping[int, int]]) -> list[slice]:
+    """Neighbours that have most of their rows in the same slice."""
+    main = [max(part, key=part.__getitem__) for part in parts]
+    edges = [at for at in range(1, len(main)) if main[at] != main[at - 1]]
+    return [slice(start, end) for start, end in pairwise([0, *edges, len(main)]) if start < end]
+
+
+def _saved(parts: Sequence[Mapping[int, int]]) -> float:
+    """Which part of the rows disappears in a merge, if a slice has the same keys in all of them."""
+    rows: Counter[int] = Counter()
+    kept: Counter[int] = Counter()
+    for part in parts:
+        rows.update(part)
+        kept |= Counter(part)  # the larger of both
+    return 1 - kept.total() / max(1, rows.total())
 
 
 def _swallowed(sizes: Sequence[int], tiers: Sequence[int], newer: int) -> int:

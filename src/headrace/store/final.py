@@ -25,7 +25,7 @@ from headrace.errors import ArithmeticOverflow
 from headrace.spec import OperatorSpec, Window, rows_in
 from headrace.store.arrow import heap_bytes, probe_of, results_of
 from headrace.store.budget import MemoryBudget
-from headrace.store.compact import FAN_IN, FAN_IN_UNREAD, compact, plan
+from headrace.store.compact import compact, plan_parts
 from headrace.store.contract import Compaction, FileKind, Gathered, Seal, Sections, Write
 from headrace.store.layout import RowLayout
 from headrace.store.panes import Pane, combined, rows_max, summed
@@ -36,6 +36,7 @@ from headrace.store.slices import closing, cut, is_closed, slices_of
 from headrace.store.table import Table
 
 ADDED = "added"
+ROWS_MIN = 1 << 13  # fewer rows are not halved: a kernel call has its price
 
 
 def added_kind(layout: RowLayout) -> FileKind:
@@ -101,8 +102,15 @@ class FinalStore:
         self.late_rows += rows_in(rows) - kept
 
     def _fold(self, slice_us: int, rows: pa.RecordBatch) -> None:
+        """Rows that may not fit are halved first: many of them have a row in memory already."""
+        n = rows.num_rows
         self._partials.forget(slice_us)
-        self._make_room(slice_us, rows.num_rows, heap_bytes(rows))
+        if not self._make_room(slice_us, n, heap_bytes(rows)):
+            if n > ROWS_MIN:
+                self._fold(slice_us, rows.slice(0, n // 2))
+                self._fold(slice_us, rows.slice(n // 2))
+                return
+            self._spill()
         held = self._held(slice_us)
         before = held.nbytes
         fresh = held.fresh = Table(self.layout) if held.fresh is None else held.fresh
@@ -147,12 +155,13 @@ class FinalStore:
         stored = {s for segment in (*self.segments, *self.spilled) for s in segment.sections}
         return stored | set(self._slices)
 
-    def _make_room(self, slice_us: int, rows: int, heap: int) -> None:
-        """Let go of what can be read again, and write what cannot, until the rows fit."""
-        for give in (self._release, self._let_go, self._spill):
+    def _make_room(self, slice_us: int, rows: int, heap: int) -> bool:
+        """Let go of what can be read again until the rows fit; whether they do."""
+        for give in (self._release, self._let_go):
             if self._fits(slice_us, rows, heap):
-                return
+                return True
             give()
+        return self._fits(slice_us, rows, heap)
 
     def _fits(self, slice_us: int, rows: int, heap: int) -> bool:
         held = self._slices.get(slice_us)
@@ -271,13 +280,19 @@ class FinalStore:
         return not all(is_closed(slice_us, self._window, watermark_us) for slice_us in segment.sections)
 
     @property
+    def _reads(self) -> int:
+        """How many windows read a slice."""
+        return self._window.width_us // self._window.every_us
+
+    @property
     def _is_unread(self) -> bool:
         """Whether all rows are in memory, so that nobody reads the segments."""
         return all(s in self._slices and self._slices[s].whole is not None for s in self._live())
 
     def compaction(self, many: int | None = None) -> Compaction | None:
+        parts = [{s: entry.rows for s, entry in one.sections.items()} for one in self.segments]
         sizes = [segment.size for segment in self.segments]
-        chosen = plan(sizes, fan_in=FAN_IN_UNREAD if self._is_unread else FAN_IN)
+        chosen = plan_parts(parts, sizes, reads=0 if self._is_unread else self._reads)
         if chosen is None or (many is not None and len(self.segments) <= many):
             return None
         inputs, layout, window, bound = (
