@@ -136,6 +136,8 @@ class AurStore:
         """Let go of rows that are on disk too; write the epoch's rows where they are too many."""
         share, log = self.budget.share_bytes, self.log
         over = self.memory_bytes - share
+        if over + log.fresh_bytes <= 0:
+            return
         if over > 0:
             log.let_go(max(0, log.held_bytes - over - share // 8))
         # Ordering rows takes as much memory again.

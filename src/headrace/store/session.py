@@ -26,7 +26,7 @@ from headrace.store import session_rows as stored
 from headrace.store import timers
 from headrace.store.arrow import heap_bytes, probe_of
 from headrace.store.budget import MemoryBudget
-from headrace.store.compact import plan
+from headrace.store.compact import FAN_IN, FAN_IN_UNREAD, plan
 from headrace.store.contract import Compaction, FileKind, Gathered, Seal, Sections, of_kind
 from headrace.store.kept_merge import concatenated
 from headrace.store.run import U64, Run
@@ -312,7 +312,8 @@ class SessionStore:
 
     def _compaction(self, kind: FileKind, many: int | None) -> Compaction | None:
         segments = of_kind(self.segments, kind.name)
-        chosen = plan([segment.size for segment in segments])
+        fan_in = FAN_IN_UNREAD if self.is_complete else FAN_IN
+        chosen = plan([segment.size for segment in segments], fan_in=fan_in)
         if chosen is None or (many is not None and len(segments) <= many):
             return None
         inputs, layout, bound = tuple(segments[chosen]), self.layout, self.watermark_us
