@@ -16,6 +16,7 @@ from headrace.store.aur import AurStore
 from headrace.store.aur_buffer import many_ahead, soonest
 from headrace.store.aur_compact import ROWS_MIN, chosen
 from headrace.store.aur_log import LOG
+from headrace.store.run import Run
 from headrace.testing.store_contract import SECOND, SESSION, keeping
 from headrace.testing.store_lab import StoreLab
 from headrace.testing.store_model import Row, StoreModel, batch_of
@@ -129,7 +130,8 @@ def test_a_missing_row_is_no_answer(tmp_path: Path) -> None:
     log = store_of(lab).log
     (segment,) = log.segments
     held = log._held[segment]
-    log._held[segment] = type(held)(held.hashes[:1], held.words[:1], held.heap)
+    rows = held.run
+    log._held[segment] = replace(held, run=Run(rows.hashes[:1], rows.words[:1], rows.heap))
     with pytest.raises(StateCorrupt, match="does not have the rows"):
         lab.epoch([], 60 * SECOND)
 

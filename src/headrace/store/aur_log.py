@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from headrace.kernels.session_rows import places
 from headrace.store.contract import FileKind, Seal, Sections
 from headrace.store.kept import I64, Flags, KeptLayout, ordered, taken, times_in
-from headrace.store.kept_merge import concatenated, no_rows
+from headrace.store.kept_merge import concatenated
 from headrace.store.run import U64, Run
 from headrace.store.segment import Segment
 
@@ -34,6 +34,18 @@ def sections_of(layout: KeptLayout, run: Run) -> Sections:
     return [(int(times_in(layout, run).max()), [run])]
 
 
+@dataclass(frozen=True)
+class Held:
+    """The rows of a committed segment in memory, and the earliest time of them."""
+
+    run: Run
+    first_us: int
+
+    @classmethod
+    def of(cls, layout: KeptLayout, run: Run) -> Held:
+        return cls(run, int(times_in(layout, run).min()))
+
+
 def pick(run: Run, hashes: U64) -> Run:
     """The rows of ordered, distinct hashes in an ordered run, over the same heap."""
     rows = places(run.hashes, hashes)
@@ -50,7 +62,7 @@ class RowLog:
     rows_in: int = 0  # of the running epoch
     _fresh: list[Run] = field(default_factory=list)
     _arranged: bool = False
-    _held: dict[Segment, Run] = field(default_factory=dict)
+    _held: dict[Segment, Held] = field(default_factory=dict)
     _gathered: Run | None = None  # what the running epoch leaves to be sealed
     fresh_bytes: int = 0
     held_bytes: int = 0
@@ -100,16 +112,23 @@ class RowLog:
     def read(self, hashes: U64, turns: I64 | None = None) -> Run:
         """All rows of ordered, distinct hashes, ordered by hash; one scan for all, or each in its turn."""
         parts = [self._of(segment, hashes, turns) for segment in (*self.segments, *self.spilled)]
-        parts.append(pick(self.arranged(), hashes))
+        return self._together([*parts, pick(self.arranged(), hashes)])
+
+    def read_held(self, hashes: U64, first_us: int, last_us: int) -> Run:
+        """At least the rows of those times, of ordered, distinct hashes; all rows are in memory."""
+        held = (self._held[segment] for segment in self.segments if last_time(segment) >= first_us)
+        runs = [held.run for held in held if held.first_us <= last_us]
+        return self._together([pick(run, hashes) for run in (*runs, self.arranged())])
+
+    def _together(self, parts: list[Run]) -> Run:
         held = [taken(self.layout, part, slice(None)) for part in parts if len(part)]
-        if not held:
-            return no_rows(self.layout)
-        return held[0] if len(held) == 1 else ordered(concatenated(held, self.layout))
+        together = concatenated(held, self.layout)
+        return ordered(together) if len(held) > 1 else together
 
     def _of(self, segment: Segment, hashes: U64, turns: I64 | None) -> Run:
         held = self._held.get(segment)
         if held is not None:
-            return pick(held, hashes)
+            return pick(held.run, hashes)
         return segment.rows_of(last_time(segment), hashes, turns)
 
     def take_back(self, room: int) -> None:
@@ -117,7 +136,8 @@ class RowLog:
         for segment in self.segments:
             if segment not in self._held and 2 * segment.size <= room:
                 runs = [*segment.scan(last_time(segment), CHUNK_ROWS)]
-                run = self._held[segment] = concatenated(runs, self.layout)
+                run = concatenated(runs, self.layout)
+                self._held[segment] = Held.of(self.layout, run)
                 self.held_bytes += run.nbytes
                 room -= run.nbytes
                 segment.release(last_time(segment))
@@ -127,8 +147,8 @@ class RowLog:
         for segment in reversed(self.segments):
             if self.held_bytes <= bytes_max:
                 return
-            run = self._held.pop(segment, None)
-            self.held_bytes -= 0 if run is None else run.nbytes
+            held = self._held.pop(segment, None)
+            self.held_bytes -= 0 if held is None else held.run.nbytes
 
     def release(self) -> None:
         """Give back the memory of the indexes; they are read again when used again."""
@@ -150,9 +170,9 @@ class RowLog:
         there, run = set(segments), self._gathered
         new = segments[-1:] if segments and segments[-1] not in (*self.segments, *self.spilled) else []
         if run is not None and new and _is_of(new[0], self.layout, run):
-            self._held[new[0]] = run
-        self._held = {segment: run for segment, run in self._held.items() if segment in there}
-        self.held_bytes = sum(run.nbytes for run in self._held.values())
+            self._held[new[0]] = Held.of(self.layout, run)
+        self._held = {segment: held for segment, held in self._held.items() if segment in there}
+        self.held_bytes = sum(held.run.nbytes for held in self._held.values())
         self.segments, self.spilled, self._gathered = segments, [], None
         self._fresh, self._arranged, self.fresh_bytes, self.rows_in = [], False, 0, 0
 

@@ -76,8 +76,10 @@ class SessionReader:
         if self.log.on_disk:
             self.log.take_back(room)
         if not self.log.on_disk:
+            layout = self.sessions.layout
             for sessions, _ in self._cut(ending):
-                yield self._matched(sessions, self.log.read(distinct(sessions.hashes)))
+                times = int(layout.firsts(sessions).min()), int(layout.lasts(sessions).max())
+                yield self._matched(sessions, self.log.read_held(distinct(sessions.hashes), *times))
         elif self.layout.spec.read_ratio <= 0:
             yield from self._one_by_one(ending)
         else:

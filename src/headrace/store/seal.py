@@ -1,7 +1,7 @@
 """Writes segments: ordered runs in, one immutable file out.
 
 Invariants: a segment appears under its name only when it is whole (written beside it, fsynced, renamed).
-Memory is one write buffer, plus per section the index (about 2 bytes per row). A small segment is one write.
+Memory is one write buffer, plus per section the index (about 2 bytes per row); a small file is one write.
 Threads: one writer per path.
 """
 

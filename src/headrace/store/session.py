@@ -31,7 +31,7 @@ from headrace.store.contract import Compaction, FileKind, Gathered, Seal, Sectio
 from headrace.store.kept_merge import concatenated
 from headrace.store.run import U64, Run
 from headrace.store.segment import Segment
-from headrace.store.session_layout import I64, ORDINAL, RESULT_ROWS, SessionLayout
+from headrace.store.session_layout import I64, RESULT_ROWS, SessionLayout
 from headrace.store.session_table import SessionTable, Stretches
 from headrace.store.slices import times_of
 from headrace.store.table import Ids, Table
@@ -113,9 +113,8 @@ class SessionStore:
     def _groups(self, rows: pa.RecordBatch) -> tuple[Ids, Run]:
         """The number of each row's key, and the keys by number, with ordinals of zero."""
         layout = self.layout.groups
-        zeros = pa.array(np.zeros(rows.num_rows, np.int64))
         known = Table(layout, rows.num_rows)
-        of_row, _ = known.upsert(probe_of(layout, rows.append_column(ORDINAL, zeros)))
+        of_row, _ = known.upsert(probe_of(layout, rows, layout.keys[:-1]))
         return of_row, known.keys_of(np.arange(len(known)))
 
     def _sessions_of(self, of_row: Ids, keys: Run, times: I64) -> Ids:

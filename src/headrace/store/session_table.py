@@ -108,8 +108,8 @@ class SessionTable(Table):
 
     def dirty_live(self, dead_through: int) -> Run:
         """The dirty rows that are alive, ordered."""
-        dirty = self._stamps[: len(self)] == self._epoch
-        return self._run(np.flatnonzero(dirty & (self.lasts > dead_through)))
+        dirty = np.flatnonzero(self._stamps[: len(self)] == self._epoch)
+        return self._run(dirty[self.lasts[dirty] > dead_through])
 
     def live(self, dead_through: int) -> int:
         return int(np.count_nonzero(self.lasts > dead_through))
