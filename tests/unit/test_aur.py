@@ -164,3 +164,22 @@ def test_the_past_is_compacted_when_it_may_be_half_of_the_rest() -> None:
     assert chosen(rows, sizes, [True, True, False], False, 1.5) is None
     assert chosen(rows, sizes, [True, False, False], True, 1.5) is None
     assert chosen([1] * 40, [1] * 40, [False] * 40, True, 1.5) is not None
+
+
+def test_the_past_stays_while_it_is_known_to_be_alive() -> None:
+    rows, past = [3000, 3000, 8000], [True, True, False]
+    assert chosen(rows, [1] * 3, past, True, 1.5, live=14_000) is None
+    assert chosen(rows, [1] * 3, past, True, 1.5, live=9000) == slice(0, 2)
+    assert chosen(rows, [1] * 3, past, True, 1.5, live=0) == slice(0, 2)
+
+
+def test_what_a_compaction_wrote_is_still_in_memory(tmp_path: Path) -> None:
+    lab, model = lab_in(tmp_path, 0.02, 64 << 20)
+    for now in range(40):  # long sessions, so that their log is put together
+        rows, until = [Row(key, now * SECOND, now) for key in range(50)], (now - 3) * SECOND
+        assert lab.epoch(rows, until) == model.epoch(rows, until)
+        lab.compact()
+    log = store_of(lab).log
+    assert log.segments[0].rows > 1000
+    assert not log.on_disk
+    assert lab.epoch([], 60 * SECOND) == model.epoch([], 60 * SECOND)

@@ -19,8 +19,8 @@ import pyarrow as pa
 
 from headrace.spec import OperatorSpec
 from headrace.store import session_rows
-from headrace.store.aur_compact import chosen, compact_log
-from headrace.store.aur_log import LOG, RowLog, last_time, log_kind
+from headrace.store.aur_compact import LogCompaction, chosen
+from headrace.store.aur_log import LOG, Rewritten, RowLog, last_time, log_kind
 from headrace.store.aur_read import SessionReader
 from headrace.store.budget import MemoryBudget
 from headrace.store.contract import Compaction, FileKind, Gathered, Seal, Write, of_kind
@@ -126,6 +126,7 @@ class AurStore:
             + log.index_bytes
             + log.fresh_bytes
             + log.held_bytes
+            + log.rewritten.run.nbytes
             + self.reader.buffer.nbytes
         )
 
@@ -215,13 +216,20 @@ class AurStore:
         since = None if mark is None or self._compacted_us is None else mark - self._compacted_us
         rested = since is None or since >= layout.window.width_us + layout.window.lateness_us
         rows, sizes = [segment.rows for segment in segments], [segment.size for segment in segments]
-        picked = chosen(rows, sizes, past, rested, self.spec.amplification)
+        live = self.sessions.table.rows_kept(dead) if rested and self.sessions.is_complete else None
+        picked = chosen(rows, sizes, past, rested, self.spec.amplification, live)
         if picked is None or (many is not None and len(segments) <= many):
             return None
         self._compacted_us = mark
         inputs, metadata = tuple(segments[picked]), of_kind(self.segments, session_rows.ROWS)[::-1]
+        sources, last_us = self.log.sources(inputs), max(map(last_time, inputs))
+        compaction = LogCompaction(layout, self.layout, sources, last_us, metadata, dead)
 
         def write(path: Path, stop: threading.Event) -> bool:
-            return compact_log(layout, self.layout, inputs, metadata, path, dead, stop)
+            written: list[Run] | None = None if any(isinstance(source, tuple) for source in sources) else []
+            meta = compaction.write(path, stop, written)
+            if meta is not None and written:
+                self.log.rewritten = Rewritten(meta.checksum, concatenated(written, self.layout))
+            return meta is not None
 
         return Compaction(inputs, log_kind(self.layout), write)

@@ -2,18 +2,19 @@
 
 Invariants: a row is in one segment, or in the running epoch. The rows of a committed segment may also be
 held in memory, as the very run that was sealed. A segment has one section, whose number is its latest time.
-Threads: the partition's own.
+Threads: the partition's own; a compaction leaves what it wrote in `rewritten`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from headrace.kernels.session_rows import places
 from headrace.store.contract import FileKind, Seal, Sections
 from headrace.store.kept import I64, Flags, KeptLayout, ordered, taken, times_in
-from headrace.store.kept_merge import concatenated
+from headrace.store.kept_merge import concatenated, no_rows
+from headrace.store.merge import Source
 from headrace.store.run import U64, Run
 from headrace.store.segment import Segment
 
@@ -46,6 +47,14 @@ class Held:
         return cls(run, int(times_in(layout, run).min()))
 
 
+@dataclass(frozen=True)
+class Rewritten:
+    """What a compaction wrote, until a commit names its segment; the checksum is the segment's."""
+
+    checksum: int
+    run: Run
+
+
 def pick(run: Run, hashes: U64) -> Run:
     """The rows of ordered, distinct hashes in an ordered run, over the same heap."""
     rows = places(run.hashes, hashes)
@@ -66,6 +75,10 @@ class RowLog:
     _gathered: Run | None = None  # what the running epoch leaves to be sealed
     fresh_bytes: int = 0
     held_bytes: int = 0
+    rewritten: Rewritten = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.rewritten = self._nothing = Rewritten(0, no_rows(self.layout))
 
     # ── rows in ──────────────────────────────────────────────────────────────────────────────
 
@@ -131,6 +144,12 @@ class RowLog:
             return pick(held.run, hashes)
         return segment.rows_of(last_time(segment), hashes, turns)
 
+    def sources(self, segments: Sequence[Segment]) -> list[Source]:
+        """Where a compaction finds the rows of committed segments: in memory, if they are few."""
+        few = sum(segment.rows for segment in segments) <= CHUNK_ROWS
+        held = {segment: self._held.get(segment) if few else None for segment in segments}
+        return [(one, last_time(one)) if there is None else there.run for one, there in held.items()]
+
     def take_back(self, room: int) -> None:
         """Hold segments that fit again, such as those of a compaction or an earlier life; oldest first."""
         for segment in self.segments:
@@ -144,6 +163,7 @@ class RowLog:
 
     def let_go(self, bytes_max: int) -> None:
         """Hold no more rows of committed segments than that; the newest, which are read last, go first."""
+        self.rewritten = self._nothing
         for segment in reversed(self.segments):
             if self.held_bytes <= bytes_max:
                 return
@@ -167,14 +187,23 @@ class RowLog:
         return ((log_kind(self.layout), sections_of(self.layout, run)),) if len(run) else ()
 
     def settle(self, segments: list[Segment]) -> None:
-        there, run = set(segments), self._gathered
-        new = segments[-1:] if segments and segments[-1] not in (*self.segments, *self.spilled) else []
-        if run is not None and new and _is_of(new[0], self.layout, run):
-            self._held[new[0]] = Held.of(self.layout, run)
+        there, known = set(segments), {*self.segments, *self.spilled}
+        for segment in segments:
+            if segment not in known:
+                self._hold_new(segment, segment is segments[-1])
         self._held = {segment: held for segment, held in self._held.items() if segment in there}
         self.held_bytes = sum(held.run.nbytes for held in self._held.values())
         self.segments, self.spilled, self._gathered = segments, [], None
         self._fresh, self._arranged, self.fresh_bytes, self.rows_in = [], False, 0, 0
+
+    def _hold_new(self, segment: Segment, newest: bool) -> None:
+        """Hold the rows of a new segment, if it is what was gathered or rewritten."""
+        run, rewritten = self._gathered, self.rewritten
+        if newest and run is not None and _is_of(segment, self.layout, run):
+            self._held[segment] = Held.of(self.layout, run)
+        elif len(rewritten.run) and segment.checksum == rewritten.checksum:
+            self._held[segment] = Held.of(self.layout, rewritten.run)
+            self.rewritten = self._nothing
 
 
 def _is_of(segment: Segment, layout: KeptLayout, run: Run) -> bool:

@@ -85,6 +85,11 @@ class SessionLayout:
         return [*keys, *flags, *range(folded, self.first_word)]
 
     @property
+    def count_word(self) -> int:
+        """Where the number of a session's rows lies, where rows are kept."""
+        return self.rows.accumulators[0].word
+
+    @property
     def ordinal_word(self) -> int:
         return self.rows.key_width - 1
 
@@ -128,7 +133,7 @@ class SessionLayout:
 
     def counts(self, run: Run) -> I64:
         """How many rows each session has, where rows are kept."""
-        held: I64 = np.ascontiguousarray(run.words[:, self.rows.accumulators[0].word]).view(np.int64)
+        held: I64 = np.ascontiguousarray(run.words[:, self.count_word]).view(np.int64)
         return held
 
     def where(self, run: Run, kept: npt.NDArray[np.bool_]) -> Run:

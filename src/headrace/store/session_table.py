@@ -114,6 +114,11 @@ class SessionTable(Table):
     def live(self, dead_through: int) -> int:
         return int(np.count_nonzero(self.lasts > dead_through))
 
+    def rows_kept(self, dead_through: int) -> int:
+        """How many rows the live sessions have, where rows are kept."""
+        counts = self._rows[: len(self), self.sessions.count_word].view(np.int64)
+        return int(counts[self.lasts > dead_through].sum())
+
     def covers(self, hashes: U64, times: I64, dead_through: int) -> Flags:
         """Whether a live session may hold a row of each hash and time; it may if the hash is not here."""
         found: Ids = np.empty(len(hashes), np.int64)
