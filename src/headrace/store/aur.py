@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from headrace.spec import OperatorSpec
 from headrace.store import session_rows
-from headrace.store.aur_compact import LogCompaction, chosen
+from headrace.store.aur_compact import SEGMENTS_HELD_MAX, SEGMENTS_MAX, LogCompaction, chosen
 from headrace.store.aur_log import LOG, Rewritten, RowLog, last_time, log_kind
 from headrace.store.aur_read import SessionReader
 from headrace.store.budget import MemoryBudget
@@ -217,7 +217,8 @@ class AurStore:
         rested = since is None or since >= layout.window.width_us + layout.window.lateness_us
         rows, sizes = [segment.rows for segment in segments], [segment.size for segment in segments]
         live = self.sessions.table.rows_kept(dead) if rested and self.sessions.is_complete else None
-        picked = chosen(rows, sizes, past, rested, self.spec.amplification, live)
+        most = SEGMENTS_MAX if self.log.on_disk else SEGMENTS_HELD_MAX
+        picked = chosen(rows, sizes, past, rested, self.spec.amplification, live, most)
         if picked is None or (many is not None and len(segments) <= many):
             return None
         self._compacted_us = mark

@@ -28,6 +28,7 @@ from headrace.store.segment import Segment
 from headrace.store.session_layout import SessionLayout
 
 SEGMENTS_MAX = 32  # each of them is asked when a session is read
+SEGMENTS_HELD_MAX = 64  # of a log in memory
 ROWS_MIN = 4096  # a log this small is not worth it
 CHUNK_ROWS = 1 << 15
 
@@ -39,6 +40,7 @@ def chosen(
     rested: bool,
     amplification: float,
     live: int | None = None,
+    segments_max: int = SEGMENTS_MAX,
 ) -> slice | None:
     """The segments to compact next, or None; all oldest first.
 
@@ -48,7 +50,7 @@ def chosen(
     alive = total - old if live is None else max(live, total - old)
     if rested and total > alive + (amplification - 1) * max(alive, ROWS_MIN):
         return slice(0, max(at for at, is_past in enumerate(past) if is_past) + 1)
-    return plan(sizes) if len(rows) > SEGMENTS_MAX else None
+    return plan(sizes) if len(rows) > segments_max else None
 
 
 def sessions_of(sessions: SessionLayout, layout: KeptLayout, held: Run, rows: Run) -> I64:

@@ -17,6 +17,7 @@ from headrace.store.kept_merge import concatenated, no_rows
 from headrace.store.merge import Source
 from headrace.store.run import U64, Run
 from headrace.store.segment import Segment
+from headrace.store.take import rows_at
 
 LOG = "log"
 CHUNK_ROWS = 1 << 16
@@ -57,8 +58,7 @@ class Rewritten:
 
 def pick(run: Run, hashes: U64) -> Run:
     """The rows of ordered, distinct hashes in an ordered run, over the same heap."""
-    rows = places(run.hashes, hashes)
-    return Run(run.hashes[rows], run.words[rows], run.heap)
+    return rows_at(run, places(run.hashes, hashes))
 
 
 @dataclass

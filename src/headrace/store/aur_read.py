@@ -29,6 +29,7 @@ from headrace.store.kept_store import CHUNK_BYTES_MIN
 from headrace.store.run import U64, Run
 from headrace.store.session import SessionStore, timer_shape
 from headrace.store.session_rows import distinct
+from headrace.store.take import rows_at, rows_where
 
 CHUNK_ROWS = 1 << 16
 MISSED_MANY = 0.25  # of a part, before reading ahead pays: a few stragglers are read alone
@@ -88,8 +89,7 @@ class SessionReader:
     def _one_by_one(self, ending: Run) -> Iterator[Part]:
         """Each session is read by itself, in the order in which they end."""
         by_end = np.argsort(self.sessions.layout.lasts(ending), kind="stable")
-        in_time = Run(ending.hashes[by_end], ending.words[by_end], ending.heap)
-        for part, _ in self._cut(in_time):
+        for part, _ in self._cut(rows_at(ending, by_end)):
             sessions = ordered(part)
             hashes = distinct(sessions.hashes)
             lasts = self.sessions.layout.lasts(sessions)[np.searchsorted(sessions.hashes, hashes)]
@@ -104,8 +104,8 @@ class SessionReader:
             here = self.buffer.rows_of(hashes)
             whole = self._whole(sessions, here)
             if whole.any():
-                yield self._matched(_where(sessions, whole), here)
-            missed = _where(sessions, ~whole)
+                yield self._matched(rows_where(sessions, whole), here)
+            missed = rows_where(sessions, ~whole)
             self.buffer.drop(hashes, distinct(missed.hashes))
             reads = 1 if len(missed) else 0
             self.hits, self.reads = self.hits + len(sessions) - reads, self.reads + reads
@@ -192,7 +192,3 @@ class SessionReader:
             many -= int(np.count_nonzero(absent))
             if many <= 0:
                 return
-
-
-def _where(sessions: Run, kept: Flags) -> Run:
-    return Run(sessions.hashes[kept], sessions.words[kept], sessions.heap)

@@ -25,7 +25,7 @@ from headrace.errors import ArithmeticOverflow
 from headrace.spec import OperatorSpec, Window, rows_in
 from headrace.store.arrow import heap_bytes, probe_of, results_of
 from headrace.store.budget import MemoryBudget
-from headrace.store.compact import FAN_IN, FAN_IN_UNREAD, compact, plan
+from headrace.store.compact import compact, plan
 from headrace.store.contract import Compaction, FileKind, Gathered, Seal, Sections, Write
 from headrace.store.layout import RowLayout
 from headrace.store.panes import Pane, combined, rows_max, summed
@@ -277,7 +277,7 @@ class FinalStore:
 
     def compaction(self, many: int | None = None) -> Compaction | None:
         sizes = [segment.size for segment in self.segments]
-        chosen = plan(sizes, fan_in=FAN_IN_UNREAD if self._is_unread else FAN_IN)
+        chosen = plan(sizes, unread=self._is_unread)
         if chosen is None or (many is not None and len(self.segments) <= many):
             return None
         inputs, layout, window, bound = (

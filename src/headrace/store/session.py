@@ -26,7 +26,7 @@ from headrace.store import session_rows as stored
 from headrace.store import timers
 from headrace.store.arrow import heap_bytes, probe_of
 from headrace.store.budget import MemoryBudget
-from headrace.store.compact import FAN_IN, FAN_IN_UNREAD, plan
+from headrace.store.compact import plan
 from headrace.store.contract import Compaction, FileKind, Gathered, Seal, Sections, of_kind
 from headrace.store.kept_merge import concatenated
 from headrace.store.run import U64, Run
@@ -106,7 +106,8 @@ class SessionStore:
             return
         self._make_room(rows.num_rows, heap_bytes(rows))
         of_row, keys = self._groups(rows)
-        self._load(stored.distinct(keys.hashes))
+        if not self.is_complete:
+            self._load(stored.distinct(keys.hashes))
         ids = self._sessions_of(of_row, keys, times_of(rows))
         self.table.accumulate(ids, rows)
 
@@ -133,8 +134,6 @@ class SessionStore:
 
     def _load(self, hashes: U64) -> None:
         """Bring the rows of hashes that are not in memory there; hashes are ordered and distinct."""
-        if self.is_complete:
-            return
         run = self.absent(hashes)
         if len(run):
             self.table.insert(run)
@@ -311,8 +310,7 @@ class SessionStore:
 
     def _compaction(self, kind: FileKind, many: int | None) -> Compaction | None:
         segments = of_kind(self.segments, kind.name)
-        fan_in = FAN_IN_UNREAD if self.is_complete else FAN_IN
-        chosen = plan([segment.size for segment in segments], fan_in=fan_in)
+        chosen = plan([segment.size for segment in segments], unread=self.is_complete)
         if chosen is None or (many is not None and len(segments) <= many):
             return None
         inputs, layout, bound = tuple(segments[chosen]), self.layout, self.watermark_us

@@ -25,6 +25,7 @@ from headrace.spec import TIME, Accumulator, Field, OperatorSpec, Window, output
 from headrace.store.arrow import results_of
 from headrace.store.layout import RowLayout
 from headrace.store.run import U64, Run
+from headrace.store.take import rows_where
 from headrace.types import arrow_type
 
 I64 = npt.NDArray[np.int64]
@@ -138,7 +139,7 @@ class SessionLayout:
 
     def where(self, run: Run, kept: npt.NDArray[np.bool_]) -> Run:
         """Some rows of a run, over the same heap."""
-        return run if kept.all() else Run(run.hashes[kept], run.words[kept], run.heap)
+        return run if kept.all() else rows_where(run, kept)
 
     def unchanged(self, run: Run) -> Run:
         """The rows as they are after a commit."""
