@@ -128,10 +128,9 @@ def test_a_missing_row_is_no_answer(tmp_path: Path) -> None:
     lab, _ = lab_in(tmp_path, 0.02, 64 << 20)
     lab.epoch([Row(1, 0, 1), Row(1, 1, 2)], None)
     log = store_of(lab).log
-    (segment,) = log.segments
-    held = log._held[segment]
-    rows = held.run
-    log._held[segment] = replace(held, run=Run(rows.hashes[:1], rows.words[:1], rows.heap))
+    (group,) = log.held.groups
+    rows = group.run
+    log.held.groups = [replace(group, run=Run(rows.hashes[:1], rows.words[:1], rows.heap))]
     with pytest.raises(StateCorrupt, match="does not have the rows"):
         lab.epoch([], 60 * SECOND)
 

@@ -20,7 +20,8 @@ import pyarrow as pa
 from headrace.spec import OperatorSpec
 from headrace.store import session_rows
 from headrace.store.aur_compact import SEGMENTS_HELD_MAX, SEGMENTS_MAX, LogCompaction, chosen
-from headrace.store.aur_log import LOG, Rewritten, RowLog, last_time, log_kind
+from headrace.store.aur_held import last_time
+from headrace.store.aur_log import LOG, Rewritten, RowLog, log_kind
 from headrace.store.aur_read import SessionReader
 from headrace.store.budget import MemoryBudget
 from headrace.store.contract import Compaction, FileKind, Gathered, Seal, Write, of_kind
@@ -125,7 +126,7 @@ class AurStore:
             self.sessions.memory_bytes
             + log.index_bytes
             + log.fresh_bytes
-            + log.held_bytes
+            + log.held.nbytes
             + log.rewritten.run.nbytes
             + self.reader.buffer.nbytes
         )
@@ -140,7 +141,7 @@ class AurStore:
         if over + log.fresh_bytes <= 0:
             return
         if over > 0:
-            log.let_go(max(0, log.held_bytes - over - share // 8))
+            log.let_go(max(0, log.held.nbytes - over - share // 8))
         # Ordering rows takes as much memory again.
         if log.fresh_bytes > share // 8 and self.memory_bytes + log.fresh_bytes > share:
             log.spill(self.seal)

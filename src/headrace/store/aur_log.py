@@ -1,7 +1,7 @@
 """The data log of a store of sessions: rows as they came, ordered by hash, in segments that only grow old.
 
 Invariants: a row is in one segment, or in the running epoch. The rows of a committed segment may also be
-held in memory, as the very run that was sealed. A segment has one section, whose number is its latest time.
+held in memory (`HeldRows`). A segment has one section, whose number is its latest time.
 Threads: the partition's own; a compaction leaves what it wrote in `rewritten`.
 """
 
@@ -10,14 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from headrace.kernels.session_rows import places
+from headrace.store.aur_held import HeldRows, last_time, pick
 from headrace.store.contract import FileKind, Seal, Sections
 from headrace.store.kept import I64, Flags, KeptLayout, ordered, taken, times_in
 from headrace.store.kept_merge import concatenated, no_rows
 from headrace.store.merge import Source
 from headrace.store.run import U64, Run
 from headrace.store.segment import Segment
-from headrace.store.take import rows_at
 
 LOG = "log"
 CHUNK_ROWS = 1 << 16
@@ -27,25 +26,8 @@ def log_kind(layout: KeptLayout) -> FileKind:
     return FileKind(LOG, layout, appends=True)
 
 
-def last_time(segment: Segment) -> int:
-    """The latest time of the segment's rows."""
-    return max(segment.sections)
-
-
 def sections_of(layout: KeptLayout, run: Run) -> Sections:
     return [(int(times_in(layout, run).max()), [run])]
-
-
-@dataclass(frozen=True)
-class Held:
-    """The rows of a committed segment in memory, and the earliest time of them."""
-
-    run: Run
-    first_us: int
-
-    @classmethod
-    def of(cls, layout: KeptLayout, run: Run) -> Held:
-        return cls(run, int(times_in(layout, run).min()))
 
 
 @dataclass(frozen=True)
@@ -54,11 +36,6 @@ class Rewritten:
 
     checksum: int
     run: Run
-
-
-def pick(run: Run, hashes: U64) -> Run:
-    """The rows of ordered, distinct hashes in an ordered run, over the same heap."""
-    return rows_at(run, places(run.hashes, hashes))
 
 
 @dataclass
@@ -71,13 +48,13 @@ class RowLog:
     rows_in: int = 0  # of the running epoch
     _fresh: list[Run] = field(default_factory=list)
     _arranged: bool = False
-    _held: dict[Segment, Held] = field(default_factory=dict)
     _gathered: Run | None = None  # what the running epoch leaves to be sealed
     fresh_bytes: int = 0
-    held_bytes: int = 0
+    held: HeldRows = field(init=False)
     rewritten: Rewritten = field(init=False)
 
     def __post_init__(self) -> None:
+        self.held = HeldRows(self.layout)
         self.rewritten = self._nothing = Rewritten(0, no_rows(self.layout))
 
     # ── rows in ──────────────────────────────────────────────────────────────────────────────
@@ -120,55 +97,44 @@ class RowLog:
     @property
     def on_disk(self) -> bool:
         """Whether a read may have to go to the disk."""
-        return bool(self.spilled) or any(segment not in self._held for segment in self.segments)
+        return bool(self.spilled) or any(segment not in self.held for segment in self.segments)
 
     def read(self, hashes: U64, turns: I64 | None = None) -> Run:
         """All rows of ordered, distinct hashes, ordered by hash; one scan for all, or each in its turn."""
-        parts = [self._of(segment, hashes, turns) for segment in (*self.segments, *self.spilled)]
-        return self._together([*parts, pick(self.arranged(), hashes)])
+        stored = (segment for segment in (*self.segments, *self.spilled) if segment not in self.held)
+        parts = [segment.rows_of(last_time(segment), hashes, turns) for segment in stored]
+        return self._together([*parts, *self.held.pick(hashes), pick(self.arranged(), hashes)])
 
     def read_held(self, hashes: U64, first_us: int, last_us: int) -> Run:
         """At least the rows of those times, of ordered, distinct hashes; all rows are in memory."""
-        held = (self._held[segment] for segment in self.segments if last_time(segment) >= first_us)
-        runs = [held.run for held in held if held.first_us <= last_us]
-        return self._together([pick(run, hashes) for run in (*runs, self.arranged())])
+        return self._together([*self.held.pick(hashes, first_us, last_us), pick(self.arranged(), hashes)])
 
     def _together(self, parts: list[Run]) -> Run:
         held = [taken(self.layout, part, slice(None)) for part in parts if len(part)]
         together = concatenated(held, self.layout)
         return ordered(together) if len(held) > 1 else together
 
-    def _of(self, segment: Segment, hashes: U64, turns: I64 | None) -> Run:
-        held = self._held.get(segment)
-        if held is not None:
-            return pick(held.run, hashes)
-        return segment.rows_of(last_time(segment), hashes, turns)
-
     def sources(self, segments: Sequence[Segment]) -> list[Source]:
         """Where a compaction finds the rows of committed segments: in memory, if they are few."""
-        few = sum(segment.rows for segment in segments) <= CHUNK_ROWS
-        held = {segment: self._held.get(segment) if few else None for segment in segments}
-        return [(one, last_time(one)) if there is None else there.run for one, there in held.items()]
+        if sum(segment.rows for segment in segments) > CHUNK_ROWS:
+            return [(segment, last_time(segment)) for segment in segments]
+        stored = [(segment, last_time(segment)) for segment in segments if segment not in self.held]
+        return [*stored, *self.held.runs(set(segments))]
 
     def take_back(self, room: int) -> None:
         """Hold segments that fit again, such as those of a compaction or an earlier life; oldest first."""
         for segment in self.segments:
-            if segment not in self._held and 2 * segment.size <= room:
+            if segment not in self.held and 2 * segment.size <= room:
                 runs = [*segment.scan(last_time(segment), CHUNK_ROWS)]
                 run = concatenated(runs, self.layout)
-                self._held[segment] = Held.of(self.layout, run)
-                self.held_bytes += run.nbytes
+                self.held.hold(segment, run)
                 room -= run.nbytes
                 segment.release(last_time(segment))
 
     def let_go(self, bytes_max: int) -> None:
-        """Hold no more rows of committed segments than that; the newest, which are read last, go first."""
+        """Hold no more rows of committed segments than that."""
         self.rewritten = self._nothing
-        for segment in reversed(self.segments):
-            if self.held_bytes <= bytes_max:
-                return
-            held = self._held.pop(segment, None)
-            self.held_bytes -= 0 if held is None else held.run.nbytes
+        self.held.let_go(bytes_max)
 
     def release(self) -> None:
         """Give back the memory of the indexes; they are read again when used again."""
@@ -187,12 +153,11 @@ class RowLog:
         return ((log_kind(self.layout), sections_of(self.layout, run)),) if len(run) else ()
 
     def settle(self, segments: list[Segment]) -> None:
-        there, known = set(segments), {*self.segments, *self.spilled}
+        known = {*self.segments, *self.spilled}
+        self.held.keep(set(segments))
         for segment in segments:
             if segment not in known:
                 self._hold_new(segment, segment is segments[-1])
-        self._held = {segment: held for segment, held in self._held.items() if segment in there}
-        self.held_bytes = sum(held.run.nbytes for held in self._held.values())
         self.segments, self.spilled, self._gathered = segments, [], None
         self._fresh, self._arranged, self.fresh_bytes, self.rows_in = [], False, 0, 0
 
@@ -200,9 +165,9 @@ class RowLog:
         """Hold the rows of a new segment, if it is what was gathered or rewritten."""
         run, rewritten = self._gathered, self.rewritten
         if newest and run is not None and _is_of(segment, self.layout, run):
-            self._held[segment] = Held.of(self.layout, run)
+            self.held.hold(segment, run)
         elif len(rewritten.run) and segment.checksum == rewritten.checksum:
-            self._held[segment] = Held.of(self.layout, rewritten.run)
+            self.held.hold(segment, rewritten.run)
             self.rewritten = self._nothing
 
 

@@ -21,7 +21,8 @@ from headrace.kernels.session_rows import among
 from headrace.store import timers
 from headrace.store.aur_buffer import PrefetchBuffer, many_ahead, soonest
 from headrace.store.aur_compact import sessions_of
-from headrace.store.aur_log import RowLog, pick
+from headrace.store.aur_held import pick
+from headrace.store.aur_log import RowLog
 from headrace.store.budget import MemoryBudget
 from headrace.store.contract import of_kind
 from headrace.store.kept import I64, Flags, KeptLayout, ordered, taken
