@@ -225,11 +225,10 @@ class SessionStore:
             return
         before = self.layout.closed_through(self.watermark_us)
         through = self.layout.closed_through(watermark_us)
-        lasts = self.table.lasts
-        wanted = (lasts > before) & (lasts <= through)
+        yield from self._in_memory(self.table.ending(before, through))
         if self.layout.window.lateness_us:
-            wanted |= self.table.changed & (lasts > self._dead_through) & (lasts <= before)
-        yield from self._in_memory(np.flatnonzero(wanted))
+            late = self.table.ending(self._dead_through, before)
+            yield from self._in_memory(late[self.table.changed[late]])
         if not self.is_complete:
             yield from self._closing_on_disk(watermark_us)
             if self.layout.window.lateness_us:
