@@ -29,6 +29,7 @@ from headrace.store.session_layout import SessionLayout
 
 SEGMENTS_MAX = 32  # each of them is asked when a session is read
 SEGMENTS_HELD_MAX = 64  # of a log in memory
+INPUTS_MAX = 32  # of one compaction because of their number: the rest can wait, and batches go on beside it
 ROWS_MIN = 4096  # a log this small is not worth it
 CHUNK_ROWS = 1 << 15
 
@@ -50,7 +51,8 @@ def chosen(
     alive = total - old if live is None else max(live, total - old)
     if rested and total > alive + (amplification - 1) * max(alive, ROWS_MIN):
         return slice(0, max(at for at, is_past in enumerate(past) if is_past) + 1)
-    return plan(sizes) if len(rows) > segments_max else None
+    picked = plan(sizes) if len(rows) > segments_max else None
+    return None if picked is None else slice(picked.start, min(picked.stop, picked.start + INPUTS_MAX))
 
 
 def sessions_of(sessions: SessionLayout, layout: KeptLayout, held: Run, rows: Run) -> I64:

@@ -103,7 +103,8 @@ class HeldRows:
     def keep(self, segments: AbstractSet[Segment]) -> None:
         """Let go of all other segments."""
         if not self._segments <= segments:
-            self._set([group.only(self.layout, segments) for group in self.groups])
+            left = [group for group in self.groups if not segments.isdisjoint(group.segments)]
+            self._set([group.only(self.layout, segments) for group in left])
 
     def let_go(self, bytes_max: int) -> None:
         """Hold no more than that; the newest, which are read last, go first."""
@@ -122,10 +123,10 @@ class HeldRows:
 
     def runs(self, segments: AbstractSet[Segment]) -> list[Run]:
         """The rows of these segments, as far as they are held."""
-        found = (group.only(self.layout, segments).run for group in self.groups)
-        return [run for run in found if len(run)]
+        asked = [group for group in self.groups if not segments.isdisjoint(group.segments)]
+        return [group.only(self.layout, segments).run for group in asked]
 
     def _set(self, groups: list[Group]) -> None:
-        self.groups = [group for group in groups if group.segments]
+        self.groups = groups
         self.nbytes = sum(group.nbytes for group in self.groups)
         self._segments = {segment for group in self.groups for segment in group.segments}

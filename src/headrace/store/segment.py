@@ -211,12 +211,12 @@ class Segment:
             return self._empty()
         with self._file.use() as fd:
             index = self._index(number, fd)
+            if self.sections[number].lies_in(low, high):
+                return self._rows(fd, index, 0, len(index.firsts))
             first, end = index.blocks_between(low, high)
             if first >= end:
                 return self._empty()
             run = self._rows(fd, index, first, end)
-        if self.sections[number].lies_in(low, high):
-            return run
         a, b = np.searchsorted(run.hashes, np.array([low, high - 1], np.uint64), "left")
         b += np.searchsorted(run.hashes[b:], np.uint64(high - 1), "right")
         return Run(run.hashes[a:b], run.words[a:b], run.heap)
