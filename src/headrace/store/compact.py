@@ -5,10 +5,9 @@ Segments fall into tiers by size, each tier `RATIO` times the one below. Two rul
 - a segment of a higher tier swallows the smaller ones just before it, so tiers fall from old to new;
 - `FAN_IN` segments of one tier become one.
 
-So at most `FAN_IN - 1` segments per tier remain; while all rows are in memory and nobody reads segments
-before a restart, `FAN_IN_UNREAD - 1`, and of the lowest tier, which takes little space, twice as many. A
-merge lifts what it reads to a higher tier (or removes rows that were written again), so a row is rewritten
-about once or twice per tier: O(log state).
+So at most `FAN_IN - 1` segments per tier remain (`FAN_IN_UNREAD - 1` while all rows are in memory). A merge
+lifts what it reads to a higher tier (or removes rows that were written again), so a row is rewritten about
+once or twice per tier: O(log state).
 """
 
 from __future__ import annotations
@@ -27,8 +26,7 @@ from headrace.store.segment import Segment
 RATIO = 4
 FAN_IN = 4
 FAN_IN_UNREAD = 8  # of segments that nobody reads before a restart: merging them later is less work
-FAN_IN_UNREAD_SMALL = 16
-BASE_BYTES = 1 << 20
+BASE_BYTES = 1 << 18
 Together = Callable[[Sequence[Source], int], Iterator[Run]]  # sources newest first, rows in memory; ordered
 
 CHUNK_BYTES = 4 << 20  # what a merge holds of its inputs at a time
@@ -47,6 +45,7 @@ def plan(
     sizes: Sequence[int], *, base: int = BASE_BYTES, ratio: int = RATIO, unread: bool = False
 ) -> slice | None:
     """The adjacent segments to merge next, or None; `sizes` in bytes, oldest first."""
+    fan_in = FAN_IN_UNREAD if unread else FAN_IN
     tiers = [tier(size, base=base, ratio=ratio) for size in sizes]
     for newer in range(1, len(tiers)):
         if tiers[newer - 1] < tiers[newer]:
@@ -54,17 +53,10 @@ def plan(
     start = 0
     for end in range(1, len(tiers) + 1):
         if end == len(tiers) or tiers[end] != tiers[start]:
-            if end - start >= _fan_in(tiers[start], unread):
+            if end - start >= fan_in:
                 return slice(start, end)
             start = end
     return None
-
-
-def _fan_in(number: int, unread: bool) -> int:
-    """How many segments of a tier become one."""
-    if not unread:
-        return FAN_IN
-    return FAN_IN_UNREAD if number else FAN_IN_UNREAD_SMALL
 
 
 def _swallowed(sizes: Sequence[int], tiers: Sequence[int], newer: int) -> int:
