@@ -224,11 +224,12 @@ class AurStore:
             return None
         self._compacted_us = mark
         inputs, metadata = tuple(segments[picked]), of_kind(self.segments, session_rows.ROWS)[::-1]
-        sources, last_us = self.log.sources(inputs), max(map(last_time, inputs))
-        compaction = LogCompaction(layout, self.layout, sources, last_us, metadata, dead)
+        find, last_us = self.log.sources(inputs), max(map(last_time, inputs))
 
         def write(path: Path, stop: threading.Event) -> bool:
+            sources = find()
             written: list[Run] | None = None if any(isinstance(source, tuple) for source in sources) else []
+            compaction = LogCompaction(layout, self.layout, sources, last_us, metadata, dead)
             meta = compaction.write(path, stop, written)
             if meta is not None and written:
                 self.log.rewritten = Rewritten(meta.checksum, concatenated(written, self.layout))

@@ -78,9 +78,15 @@ def together(layout: KeptLayout, groups: Sequence[Group]) -> Group:
     )
 
 
+def runs_of(layout: KeptLayout, groups: Sequence[Group], segments: AbstractSet[Segment]) -> list[Run]:
+    """The rows that groups have of these segments."""
+    asked = [group for group in groups if not segments.isdisjoint(group.segments)]
+    return [group.only(layout, segments).run for group in asked]
+
+
 @dataclass
 class HeldRows:
-    """Groups by age, the oldest first."""
+    """Groups by age, the oldest first; the list is never changed, but replaced."""
 
     layout: KeptLayout
     groups: list[Group] = field(default_factory=list)
@@ -120,11 +126,6 @@ class HeldRows:
             late_enough = first_us is None or group.last_us >= first_us
             if late_enough and (last_us is None or group.first_us <= last_us):
                 yield pick(group.run, hashes)
-
-    def runs(self, segments: AbstractSet[Segment]) -> list[Run]:
-        """The rows of these segments, as far as they are held."""
-        asked = [group for group in self.groups if not segments.isdisjoint(group.segments)]
-        return [group.only(self.layout, segments).run for group in asked]
 
     def _set(self, groups: list[Group]) -> None:
         self.groups = groups

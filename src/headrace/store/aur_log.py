@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from headrace.store.aur_held import HeldRows, last_time, pick
+from headrace.store.aur_held import HeldRows, last_time, pick, runs_of
 from headrace.store.contract import FileKind, Seal, Sections
 from headrace.store.kept import I64, Flags, KeptLayout, ordered, taken, times_in
 from headrace.store.kept_merge import concatenated, no_rows
@@ -20,6 +20,7 @@ from headrace.store.segment import Segment
 
 LOG = "log"
 CHUNK_ROWS = 1 << 16
+FEW_BYTES = 8 << 20  # a compaction of no more than that reads memory, and leaves what it wrote there
 
 
 def log_kind(layout: KeptLayout) -> FileKind:
@@ -114,12 +115,15 @@ class RowLog:
         together = concatenated(held, self.layout)
         return ordered(together) if len(held) > 1 else together
 
-    def sources(self, segments: Sequence[Segment]) -> list[Source]:
-        """Where a compaction finds the rows of committed segments: in memory, if they are few."""
-        if sum(segment.rows for segment in segments) > CHUNK_ROWS:
-            return [(segment, last_time(segment)) for segment in segments]
-        stored = [(segment, last_time(segment)) for segment in segments if segment not in self.held]
-        return [*stored, *self.held.runs(set(segments))]
+    def sources(self, segments: Sequence[Segment]) -> Callable[[], list[Source]]:
+        """Where a compaction, in its thread, finds the rows of segments: in memory, if they are few."""
+        few = sum(segment.size for segment in segments) <= FEW_BYTES
+        groups, there = (
+            self.held.groups if few else [],
+            {one for one in segments if few and one in self.held},
+        )
+        stored = [(segment, last_time(segment)) for segment in segments if segment not in there]
+        return lambda: [*stored, *runs_of(self.layout, groups, there)]
 
     def take_back(self, room: int) -> None:
         """Hold segments that fit again, such as those of a compaction or an earlier life; oldest first."""
