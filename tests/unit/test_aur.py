@@ -14,8 +14,9 @@ from headrace.errors import StateCorrupt
 from headrace.spec import HASH, OperatorSpec
 from headrace.store.aur import AurStore
 from headrace.store.aur_buffer import many_ahead, soonest
-from headrace.store.aur_compact import ROWS_MIN, chosen
+from headrace.store.aur_compact import INPUTS_MAX, ROWS_MIN, chosen
 from headrace.store.aur_log import LOG
+from headrace.store.run import Run
 from headrace.testing.store_contract import SECOND, SESSION, keeping
 from headrace.testing.store_lab import StoreLab
 from headrace.testing.store_model import Row, StoreModel, batch_of
@@ -127,9 +128,9 @@ def test_a_missing_row_is_no_answer(tmp_path: Path) -> None:
     lab, _ = lab_in(tmp_path, 0.02, 64 << 20)
     lab.epoch([Row(1, 0, 1), Row(1, 1, 2)], None)
     log = store_of(lab).log
-    (segment,) = log.segments
-    held = log._held[segment]
-    log._held[segment] = type(held)(held.hashes[:1], held.words[:1], held.heap)
+    (group,) = log.held.groups
+    rows = group.run
+    log.held.groups = [replace(group, run=Run(rows.hashes[:1], rows.words[:1], rows.heap))]
     with pytest.raises(StateCorrupt, match="does not have the rows"):
         lab.epoch([], 60 * SECOND)
 
@@ -161,4 +162,23 @@ def test_the_past_is_compacted_when_it_may_be_half_of_the_rest() -> None:
     assert chosen(rows, sizes, [True, True, False], True, 4.0) is None
     assert chosen(rows, sizes, [True, True, False], False, 1.5) is None
     assert chosen(rows, sizes, [True, False, False], True, 1.5) is None
-    assert chosen([1] * 40, [1] * 40, [False] * 40, True, 1.5) is not None
+    assert chosen([1] * 40, [1] * 40, [False] * 40, True, 1.5) == slice(0, INPUTS_MAX)
+
+
+def test_the_past_stays_while_it_is_known_to_be_alive() -> None:
+    rows, past = [3000, 3000, 8000], [True, True, False]
+    assert chosen(rows, [1] * 3, past, True, 1.5, live=14_000) is None
+    assert chosen(rows, [1] * 3, past, True, 1.5, live=9000) == slice(0, 2)
+    assert chosen(rows, [1] * 3, past, True, 1.5, live=0) == slice(0, 2)
+
+
+def test_what_a_compaction_wrote_is_still_in_memory(tmp_path: Path) -> None:
+    lab, model = lab_in(tmp_path, 0.02, 64 << 20)
+    for now in range(100):  # long sessions, so that their log is put together
+        rows, until = [Row(key, now * SECOND, now) for key in range(50)], (now - 3) * SECOND
+        assert lab.epoch(rows, until) == model.epoch(rows, until)
+        lab.compact()
+    log = store_of(lab).log
+    assert log.segments[0].rows > 1000
+    assert not log.on_disk
+    assert lab.epoch([], 200 * SECOND) == model.epoch([], 200 * SECOND)

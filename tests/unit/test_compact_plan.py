@@ -85,3 +85,8 @@ def test_very_many_segments_are_merged_whatever_their_slices_are():
 
 def test_nothing_is_planned_for_no_parts():
     assert planned([], reads=5) is None
+
+
+def test_a_tier_that_nobody_reads_waits_longer():
+    assert plan([BASE] * (FAN_IN_UNREAD - 1), base=BASE, unread=True) is None
+    assert plan([BASE] * FAN_IN_UNREAD, base=BASE, unread=True) == slice(0, FAN_IN_UNREAD)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -56,6 +57,10 @@ class SectionEntry:
         """Bytes of blocks and index."""
         return self.index - self.start + 8 * self.index_words
 
+    def lies_in(self, low: int, high: int) -> bool:
+        """Whether all its hashes are in `[low, high)`."""
+        return low <= self.min_hash and self.max_hash < high
+
     def pack(self) -> list[int]:
         return [
             self.slice % _WRAP,
@@ -78,6 +83,7 @@ class Footer:
     checksum: int
 
 
+@lru_cache(maxsize=64)
 def header(width: int) -> bytes:
     """The first 32 bytes; later format versions keep this form."""
     return _checked([MAGIC, VERSION, width]).tobytes()

@@ -44,11 +44,12 @@ class Compacted:
         there = same[first : first + len(self.inputs)]
         if [id(segment) for segment in there] != [id(segment) for segment in self.inputs]:
             return None
+        gone = {id(segment) for segment in self.inputs}
         kept: list[Segment] = []
         for segment in segments:
             if segment is self.inputs[-1] and self.output is not None:
                 kept.append(self.output)
-            if not any(segment is gone for gone in self.inputs):
+            if id(segment) not in gone:
                 kept.append(segment)
         return kept
 

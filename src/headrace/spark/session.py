@@ -17,8 +17,8 @@ def prepare(spark: SparkSession, spec: OperatorSpec) -> None:
     """Set what the operator needs; a value of the user's own for the size of Arrow batches stays.
 
     Adaptive execution would change the operator's partitions. And Spark measures an Arrow batch after every
-    row, a third of the JVM's time, unless its bytes have no bound. The number of its rows still has one, which
-    is enough where no row has values of any length beside its key.
+    row, a third of the JVM's time, unless its bytes have no bound. The number of its rows has one still:
+    that is enough where no row has values of any length beside its key.
     """
     spark.conf.set(STATELESS_AQE, "false")
     said = spark.conf.getAll.get(ARROW_BYTES)

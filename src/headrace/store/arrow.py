@@ -7,7 +7,7 @@ they already are 64-bit words.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -75,11 +75,11 @@ def column_of(array: pa.Array, kind: str) -> Column:
     return Column(values.view(np.uint64).reshape(-1, 1), _NO_HEAP, valid)
 
 
-def probe_of(layout: RowLayout, batch: pa.RecordBatch) -> Run:
-    """Hashes and key words of a batch of the operator's input schema."""
+def probe_of(layout: RowLayout, batch: pa.RecordBatch, keys: Sequence[KeySlot] | None = None) -> Run:
+    """Hashes and key words of a batch of the operator's input schema; of some keys, the others are zero."""
     words = np.zeros((batch.num_rows, layout.key_width), np.uint64)
     heaps: list[U8] = []
-    for slot in layout.keys:
+    for slot in layout.keys if keys is None else keys:
         column = column_of(batch.column(slot.field.name), slot.field.type)
         part = column.words
         if len(column.heap):

@@ -19,8 +19,9 @@ import pyarrow as pa
 
 from headrace.spec import OperatorSpec
 from headrace.store import session_rows
-from headrace.store.aur_compact import chosen, compact_log
-from headrace.store.aur_log import LOG, RowLog, last_time, log_kind
+from headrace.store.aur_compact import SEGMENTS_HELD_MAX, SEGMENTS_MAX, LogCompaction, chosen
+from headrace.store.aur_held import last_time
+from headrace.store.aur_log import LOG, Rewritten, RowLog, log_kind
 from headrace.store.aur_read import SessionReader
 from headrace.store.budget import MemoryBudget
 from headrace.store.contract import Compaction, FileKind, Gathered, Seal, Write, of_kind
@@ -125,7 +126,8 @@ class AurStore:
             self.sessions.memory_bytes
             + log.index_bytes
             + log.fresh_bytes
-            + log.held_bytes
+            + log.held.nbytes
+            + log.rewritten.run.nbytes
             + self.reader.buffer.nbytes
         )
 
@@ -136,8 +138,10 @@ class AurStore:
         """Let go of rows that are on disk too; write the epoch's rows where they are too many."""
         share, log = self.budget.share_bytes, self.log
         over = self.memory_bytes - share
+        if over + log.fresh_bytes <= 0:
+            return
         if over > 0:
-            log.let_go(max(0, log.held_bytes - over - share // 8))
+            log.let_go(max(0, log.held.nbytes - over - share // 8))
         # Ordering rows takes as much memory again.
         if log.fresh_bytes > share // 8 and self.memory_bytes + log.fresh_bytes > share:
             log.spill(self.seal)
@@ -213,13 +217,22 @@ class AurStore:
         since = None if mark is None or self._compacted_us is None else mark - self._compacted_us
         rested = since is None or since >= layout.window.width_us + layout.window.lateness_us
         rows, sizes = [segment.rows for segment in segments], [segment.size for segment in segments]
-        picked = chosen(rows, sizes, past, rested, self.spec.amplification)
+        live = self.sessions.table.rows_kept(dead) if rested and self.sessions.is_complete else None
+        most = SEGMENTS_MAX if self.log.on_disk else SEGMENTS_HELD_MAX
+        picked = chosen(rows, sizes, past, rested, self.spec.amplification, live, most)
         if picked is None or (many is not None and len(segments) <= many):
             return None
         self._compacted_us = mark
         inputs, metadata = tuple(segments[picked]), of_kind(self.segments, session_rows.ROWS)[::-1]
+        find, last_us = self.log.sources(inputs), max(map(last_time, inputs))
 
         def write(path: Path, stop: threading.Event) -> bool:
-            return compact_log(layout, self.layout, inputs, metadata, path, dead, stop)
+            sources = find()
+            written: list[Run] | None = None if any(isinstance(source, tuple) for source in sources) else []
+            compaction = LogCompaction(layout, self.layout, sources, last_us, metadata, dead)
+            meta = compaction.write(path, stop, written)
+            if meta is not None and written:
+                self.log.rewritten = Rewritten(meta.checksum, concatenated(written, self.layout))
+            return meta is not None
 
         return Compaction(inputs, log_kind(self.layout), write)

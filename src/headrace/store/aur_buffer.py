@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from headrace.kernels.session_rows import among
-from headrace.store.aur_log import pick
+from headrace.store.aur_held import pick
 from headrace.store.kept import I64, Flags, KeptLayout, ordered, taken
 from headrace.store.kept_merge import concatenated, no_rows
 from headrace.store.run import U64, Run

@@ -1,15 +1,16 @@
-"""Compaction of the data log: which segments (`chosen`), and writing what is alive in them (`compact_log`).
+"""Compaction of the data log: which segments (`chosen`), and writing what is alive (`LogCompaction`).
 
 A segment is *past* when no row of it could begin a session that is alive: what lives in it belongs to
-sessions that have gone on for long. If all of that were dead, the log would be larger than its live rows by
-`past / current`; beyond the maximum space amplification the past is read once and its live rows are written
-anew, found in the same scan by the sessions that are alive.
+sessions that have gone on for long. Beyond the maximum space amplification the past is read once and its
+live rows are written anew, found in the same scan by the sessions that are alive. Sessions in memory say
+how many rows are alive; without them all of the past might be dead.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -17,29 +18,41 @@ import numpy as np
 from headrace.errors import TryAgain
 from headrace.kernels.session_match import match
 from headrace.store import session_rows
-from headrace.store.aur_log import last_time
 from headrace.store.compact import plan
 from headrace.store.kept import I64, KeptLayout, ordered, taken
 from headrace.store.kept_merge import by_range
+from headrace.store.merge import Source
 from headrace.store.run import Run
-from headrace.store.seal import write_segment
+from headrace.store.seal import SegmentMeta, write_segment
 from headrace.store.segment import Segment
 from headrace.store.session_layout import SessionLayout
 
 SEGMENTS_MAX = 32  # each of them is asked when a session is read
+SEGMENTS_HELD_MAX = 64  # of a log in memory
+INPUTS_MAX = 32  # of one compaction because of their number: the rest can wait, and batches go on beside it
 ROWS_MIN = 4096  # a log this small is not worth it
 CHUNK_ROWS = 1 << 15
 
 
 def chosen(
-    rows: Sequence[int], sizes: Sequence[int], past: Sequence[bool], rested: bool, amplification: float
+    rows: Sequence[int],
+    sizes: Sequence[int],
+    past: Sequence[bool],
+    rested: bool,
+    amplification: float,
+    live: int | None = None,
+    segments_max: int = SEGMENTS_MAX,
 ) -> slice | None:
-    """The segments to compact next, or None; all oldest first. `rested`: the past has aged since."""
-    old = sum(count for count, is_past in zip(rows, past, strict=True) if is_past)
-    current = sum(rows) - old
-    if rested and old > (amplification - 1) * max(current, ROWS_MIN):
+    """The segments to compact next, or None; all oldest first.
+
+    `rested`: the past has aged since. `live`: how many rows are alive, where that is known.
+    """
+    total, old = sum(rows), sum(count for count, is_past in zip(rows, past, strict=True) if is_past)
+    alive = total - old if live is None else max(live, total - old)
+    if rested and total > alive + (amplification - 1) * max(alive, ROWS_MIN):
         return slice(0, max(at for at, is_past in enumerate(past) if is_past) + 1)
-    return plan(sizes) if len(rows) > SEGMENTS_MAX else None
+    picked = plan(sizes) if len(rows) > segments_max else None
+    return None if picked is None else slice(picked.start, min(picked.stop, picked.start + INPUTS_MAX))
 
 
 def sessions_of(sessions: SessionLayout, layout: KeptLayout, held: Run, rows: Run) -> I64:
@@ -56,31 +69,42 @@ def sessions_of(sessions: SessionLayout, layout: KeptLayout, held: Run, rows: Ru
     return found
 
 
-def compact_log(
-    sessions: SessionLayout,
-    layout: KeptLayout,
-    inputs: Sequence[Segment],
-    metadata: Sequence[Segment],
-    path: Path,
-    dead_through: int,
-    stop: threading.Event,
-) -> bool:
-    """Write the rows of live sessions into one segment; False, and no file, when there are none.
+@dataclass(frozen=True)
+class LogCompaction:
+    """One compaction of the log: where its rows are, and their latest time."""
 
-    `metadata` are the segments of all sessions of the same version, newest first.
-    """
+    sessions: SessionLayout
+    layout: KeptLayout
+    sources: Sequence[Source]
+    last_us: int
+    metadata: Sequence[Segment]  # of all sessions of the same version, newest first
+    dead_through: int
 
-    def runs() -> Iterator[Run]:
-        sources = [(segment, last_time(segment)) for segment in inputs]
-        for run in by_range(sources, layout, CHUNK_ROWS):
-            if stop.is_set():
-                raise TryAgain("the compaction was stopped", hint="it starts again after the next commit")
-            found, _ = session_rows.rows_of(sessions, metadata, session_rows.distinct(run.hashes))
-            alive = sessions.where(found, sessions.lasts(found) > dead_through)
-            yield taken(layout, run, sessions_of(sessions, layout, ordered(alive), run) >= 0)
+    def write(self, path: Path, stop: threading.Event, written: list[Run] | None) -> SegmentMeta | None:
+        """Write the rows of live sessions into one segment; None, and no file, when there are none.
 
-    number = max(last_time(segment) for segment in inputs)
-    meta = write_segment(path, layout.width, [(number, runs())], layout.variable_words)
-    if not meta.rows:
-        path.unlink()
-    return bool(meta.rows)
+        What it wrote is added to `written`, if that is given.
+        """
+
+        def runs() -> Iterator[Run]:
+            for run in by_range(self.sources, self.layout, CHUNK_ROWS):
+                if stop.is_set():
+                    raise TryAgain(
+                        "the compaction was stopped", hint="it starts again after the next commit"
+                    )
+                alive = self._alive(run)
+                if written is not None:
+                    written.append(alive)
+                yield alive
+
+        sections = [(self.last_us, runs())]
+        meta = write_segment(path, self.layout.width, sections, self.layout.variable_words)
+        if not meta.rows:
+            path.unlink()
+        return meta if meta.rows else None
+
+    def _alive(self, run: Run) -> Run:
+        found, _ = session_rows.rows_of(self.sessions, self.metadata, session_rows.distinct(run.hashes))
+        alive = self.sessions.where(found, self.sessions.lasts(found) > self.dead_through)
+        kept = sessions_of(self.sessions, self.layout, ordered(alive), run) >= 0
+        return taken(self.layout, run, kept)

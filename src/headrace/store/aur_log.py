@@ -1,43 +1,42 @@
 """The data log of a store of sessions: rows as they came, ordered by hash, in segments that only grow old.
 
 Invariants: a row is in one segment, or in the running epoch. The rows of a committed segment may also be
-held in memory, as the very run that was sealed. A segment has one section, whose number is its latest time.
-Threads: the partition's own.
+held in memory (`HeldRows`). A segment has one section, whose number is its latest time.
+Threads: the partition's own; a compaction leaves what it wrote in `rewritten`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from headrace.kernels.session_rows import places
+from headrace.store.aur_held import HeldRows, last_time, pick, runs_of
 from headrace.store.contract import FileKind, Seal, Sections
 from headrace.store.kept import I64, Flags, KeptLayout, ordered, taken, times_in
 from headrace.store.kept_merge import concatenated, no_rows
+from headrace.store.merge import Source
 from headrace.store.run import U64, Run
 from headrace.store.segment import Segment
 
 LOG = "log"
 CHUNK_ROWS = 1 << 16
+FEW_BYTES = 8 << 20  # a compaction of no more than that reads memory, and leaves what it wrote there
 
 
 def log_kind(layout: KeptLayout) -> FileKind:
     return FileKind(LOG, layout, appends=True)
 
 
-def last_time(segment: Segment) -> int:
-    """The latest time of the segment's rows."""
-    return max(segment.sections)
-
-
 def sections_of(layout: KeptLayout, run: Run) -> Sections:
     return [(int(times_in(layout, run).max()), [run])]
 
 
-def pick(run: Run, hashes: U64) -> Run:
-    """The rows of ordered, distinct hashes in an ordered run, over the same heap."""
-    rows = places(run.hashes, hashes)
-    return Run(run.hashes[rows], run.words[rows], run.heap)
+@dataclass(frozen=True)
+class Rewritten:
+    """What a compaction wrote, until a commit names its segment; the checksum is the segment's."""
+
+    checksum: int
+    run: Run
 
 
 @dataclass
@@ -50,10 +49,14 @@ class RowLog:
     rows_in: int = 0  # of the running epoch
     _fresh: list[Run] = field(default_factory=list)
     _arranged: bool = False
-    _held: dict[Segment, Run] = field(default_factory=dict)
     _gathered: Run | None = None  # what the running epoch leaves to be sealed
     fresh_bytes: int = 0
-    held_bytes: int = 0
+    held: HeldRows = field(init=False)
+    rewritten: Rewritten = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.held = HeldRows(self.layout)
+        self.rewritten = self._nothing = Rewritten(0, no_rows(self.layout))
 
     # ── rows in ──────────────────────────────────────────────────────────────────────────────
 
@@ -95,40 +98,47 @@ class RowLog:
     @property
     def on_disk(self) -> bool:
         """Whether a read may have to go to the disk."""
-        return bool(self.spilled) or any(segment not in self._held for segment in self.segments)
+        return bool(self.spilled) or any(segment not in self.held for segment in self.segments)
 
     def read(self, hashes: U64, turns: I64 | None = None) -> Run:
         """All rows of ordered, distinct hashes, ordered by hash; one scan for all, or each in its turn."""
-        parts = [self._of(segment, hashes, turns) for segment in (*self.segments, *self.spilled)]
-        parts.append(pick(self.arranged(), hashes))
-        held = [taken(self.layout, part, slice(None)) for part in parts if len(part)]
-        if not held:
-            return no_rows(self.layout)
-        return held[0] if len(held) == 1 else ordered(concatenated(held, self.layout))
+        stored = (segment for segment in (*self.segments, *self.spilled) if segment not in self.held)
+        parts = [segment.rows_of(last_time(segment), hashes, turns) for segment in stored]
+        return self._together([*parts, *self.held.pick(hashes), pick(self.arranged(), hashes)])
 
-    def _of(self, segment: Segment, hashes: U64, turns: I64 | None) -> Run:
-        held = self._held.get(segment)
-        if held is not None:
-            return pick(held, hashes)
-        return segment.rows_of(last_time(segment), hashes, turns)
+    def read_held(self, hashes: U64, first_us: int, last_us: int) -> Run:
+        """At least the rows of those times, of ordered, distinct hashes; all rows are in memory."""
+        return self._together([*self.held.pick(hashes, first_us, last_us), pick(self.arranged(), hashes)])
+
+    def _together(self, parts: list[Run]) -> Run:
+        held = [taken(self.layout, part, slice(None)) for part in parts if len(part)]
+        together = concatenated(held, self.layout)
+        return ordered(together) if len(held) > 1 else together
+
+    def sources(self, segments: Sequence[Segment]) -> Callable[[], list[Source]]:
+        """Where a compaction, in its thread, finds the rows of segments: in memory, if they are few."""
+        few = sum(segment.size for segment in segments) <= FEW_BYTES
+        groups, there = (
+            self.held.groups if few else [],
+            {one for one in segments if few and one in self.held},
+        )
+        stored = [(segment, last_time(segment)) for segment in segments if segment not in there]
+        return lambda: [*stored, *runs_of(self.layout, groups, there)]
 
     def take_back(self, room: int) -> None:
         """Hold segments that fit again, such as those of a compaction or an earlier life; oldest first."""
         for segment in self.segments:
-            if segment not in self._held and 2 * segment.size <= room:
+            if segment not in self.held and 2 * segment.size <= room:
                 runs = [*segment.scan(last_time(segment), CHUNK_ROWS)]
-                run = self._held[segment] = concatenated(runs, self.layout)
-                self.held_bytes += run.nbytes
+                run = concatenated(runs, self.layout)
+                self.held.hold(segment, run)
                 room -= run.nbytes
                 segment.release(last_time(segment))
 
     def let_go(self, bytes_max: int) -> None:
-        """Hold no more rows of committed segments than that; the newest, which are read last, go first."""
-        for segment in reversed(self.segments):
-            if self.held_bytes <= bytes_max:
-                return
-            run = self._held.pop(segment, None)
-            self.held_bytes -= 0 if run is None else run.nbytes
+        """Hold no more rows of committed segments than that."""
+        self.rewritten = self._nothing
+        self.held.let_go(bytes_max)
 
     def release(self) -> None:
         """Give back the memory of the indexes; they are read again when used again."""
@@ -147,14 +157,22 @@ class RowLog:
         return ((log_kind(self.layout), sections_of(self.layout, run)),) if len(run) else ()
 
     def settle(self, segments: list[Segment]) -> None:
-        there, run = set(segments), self._gathered
-        new = segments[-1:] if segments and segments[-1] not in (*self.segments, *self.spilled) else []
-        if run is not None and new and _is_of(new[0], self.layout, run):
-            self._held[new[0]] = run
-        self._held = {segment: run for segment, run in self._held.items() if segment in there}
-        self.held_bytes = sum(run.nbytes for run in self._held.values())
+        known = {*self.segments, *self.spilled}
+        self.held.keep(set(segments))
+        for segment in segments:
+            if segment not in known:
+                self._hold_new(segment, segment is segments[-1])
         self.segments, self.spilled, self._gathered = segments, [], None
         self._fresh, self._arranged, self.fresh_bytes, self.rows_in = [], False, 0, 0
+
+    def _hold_new(self, segment: Segment, newest: bool) -> None:
+        """Hold the rows of a new segment, if it is what was gathered or rewritten."""
+        run, rewritten = self._gathered, self.rewritten
+        if newest and run is not None and _is_of(segment, self.layout, run):
+            self.held.hold(segment, run)
+        elif len(rewritten.run) and segment.checksum == rewritten.checksum:
+            self.held.hold(segment, rewritten.run)
+            self.rewritten = self._nothing
 
 
 def _is_of(segment: Segment, layout: KeptLayout, run: Run) -> bool:

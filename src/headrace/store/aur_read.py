@@ -21,7 +21,8 @@ from headrace.kernels.session_rows import among
 from headrace.store import timers
 from headrace.store.aur_buffer import PrefetchBuffer, many_ahead, soonest
 from headrace.store.aur_compact import sessions_of
-from headrace.store.aur_log import RowLog, pick
+from headrace.store.aur_held import pick
+from headrace.store.aur_log import RowLog
 from headrace.store.budget import MemoryBudget
 from headrace.store.contract import of_kind
 from headrace.store.kept import I64, Flags, KeptLayout, ordered, taken
@@ -29,6 +30,7 @@ from headrace.store.kept_store import CHUNK_BYTES_MIN
 from headrace.store.run import U64, Run
 from headrace.store.session import SessionStore, timer_shape
 from headrace.store.session_rows import distinct
+from headrace.store.take import rows_at, rows_where
 
 CHUNK_ROWS = 1 << 16
 MISSED_MANY = 0.25  # of a part, before reading ahead pays: a few stragglers are read alone
@@ -76,8 +78,10 @@ class SessionReader:
         if self.log.on_disk:
             self.log.take_back(room)
         if not self.log.on_disk:
+            layout = self.sessions.layout
             for sessions, _ in self._cut(ending):
-                yield self._matched(sessions, self.log.read(distinct(sessions.hashes)))
+                times = int(layout.firsts(sessions).min()), int(layout.lasts(sessions).max())
+                yield self._matched(sessions, self.log.read_held(distinct(sessions.hashes), *times))
         elif self.layout.spec.read_ratio <= 0:
             yield from self._one_by_one(ending)
         else:
@@ -86,8 +90,7 @@ class SessionReader:
     def _one_by_one(self, ending: Run) -> Iterator[Part]:
         """Each session is read by itself, in the order in which they end."""
         by_end = np.argsort(self.sessions.layout.lasts(ending), kind="stable")
-        in_time = Run(ending.hashes[by_end], ending.words[by_end], ending.heap)
-        for part, _ in self._cut(in_time):
+        for part, _ in self._cut(rows_at(ending, by_end)):
             sessions = ordered(part)
             hashes = distinct(sessions.hashes)
             lasts = self.sessions.layout.lasts(sessions)[np.searchsorted(sessions.hashes, hashes)]
@@ -102,8 +105,8 @@ class SessionReader:
             here = self.buffer.rows_of(hashes)
             whole = self._whole(sessions, here)
             if whole.any():
-                yield self._matched(_where(sessions, whole), here)
-            missed = _where(sessions, ~whole)
+                yield self._matched(rows_where(sessions, whole), here)
+            missed = rows_where(sessions, ~whole)
             self.buffer.drop(hashes, distinct(missed.hashes))
             reads = 1 if len(missed) else 0
             self.hits, self.reads = self.hits + len(sessions) - reads, self.reads + reads
@@ -190,7 +193,3 @@ class SessionReader:
             many -= int(np.count_nonzero(absent))
             if many <= 0:
                 return
-
-
-def _where(sessions: Run, kept: Flags) -> Run:
-    return Run(sessions.hashes[kept], sessions.words[kept], sessions.heap)

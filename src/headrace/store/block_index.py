@@ -33,12 +33,11 @@ class BlockIndex:
     def of(cls, entry: SectionEntry, data: U64) -> BlockIndex:
         """The index whose words are `data`."""
         n = entry.blocks
-        firsts, offsets, row_starts, checks, filters = np.split(data, np.cumsum([n, n + 1, n + 1, n]))
-        places: I64 = offsets.view(np.int64)
-        room = max(int(np.diff(places).max()), _READ_BYTES) // 8
-        return cls(
-            firsts, places, row_starts.view(np.int64), checks, filters, entry.max_hash, data.nbytes, room
-        )
+        firsts, checks, filters = data[:n], data[3 * n + 2 : 4 * n + 2], data[4 * n + 2 :]
+        offsets: I64 = data[n : 2 * n + 1].view(np.int64)
+        row_starts: I64 = data[2 * n + 1 : 3 * n + 2].view(np.int64)
+        room = max(int((offsets[1:] - offsets[:-1]).max()), _READ_BYTES) // 8
+        return cls(firsts, offsets, row_starts, checks, filters, entry.max_hash, data.nbytes, room)
 
     def blocks_between(self, low: int, high: int) -> tuple[int, int]:
         """The blocks `[first, end)` that may hold hashes in `[low, high)`."""

@@ -32,7 +32,7 @@ from headrace.store.segment import Segment
 RATIO = 4
 FAN_IN = 4
 FAN_IN_UNREAD = 8  # of segments that nobody reads before a restart: merging them later is less work
-BASE_BYTES = 1 << 20
+BASE_BYTES = 1 << 18
 WRITE_COST = 2  # to write a row costs about as much as to read so many
 PARTS_MANY = 32  # more segments than this, and all of them are merged by size
 Together = Callable[[Sequence[Source], int], Iterator[Run]]  # sources newest first, rows in memory; ordered
@@ -50,9 +50,10 @@ def tier(size: int, *, base: int = BASE_BYTES, ratio: int = RATIO) -> int:
 
 
 def plan(
-    sizes: Sequence[int], *, base: int = BASE_BYTES, ratio: int = RATIO, fan_in: int = FAN_IN
+    sizes: Sequence[int], *, base: int = BASE_BYTES, ratio: int = RATIO, unread: bool = False
 ) -> slice | None:
     """The adjacent segments to merge next, or None; `sizes` in bytes, oldest first."""
+    fan_in = FAN_IN_UNREAD if unread else FAN_IN
     tiers = [tier(size, base=base, ratio=ratio) for size in sizes]
     for newer in range(1, len(tiers)):
         if tiers[newer - 1] < tiers[newer]:
@@ -76,7 +77,7 @@ def plan_parts(parts: Sequence[Mapping[int, int]], sizes: Sequence[int], *, read
         if past.stop - past.start > 1 and _saved(parts[past]) * (reads + WRITE_COST) >= 1 + WRITE_COST:
             return past
     filling = runs[-1] if runs and len(parts) <= PARTS_MANY else slice(0, len(parts))
-    chosen = plan(sizes[filling], fan_in=FAN_IN_UNREAD)
+    chosen = plan(sizes[filling], unread=True)
     return None if chosen is None else slice(filling.start + chosen.start, filling.start + chosen.stop)
 
 

@@ -125,7 +125,9 @@ class _Values:
         return valid
 
     def _array(self, kind: str, word: int, taken: I64, valid: Flags) -> pa.Array:
-        found = self.rows.words[taken, word : word + words(kind)]
+        width = words(kind)
+        held = self.rows.words[:, word : word + width] if width > 1 else self.rows.words[:, word]
+        found = held[taken].reshape(-1, width)
         if not valid.all():
             found[~valid] = 0
         return array_of(kind, found, 0, self.rows.heap, valid)

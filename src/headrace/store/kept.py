@@ -23,6 +23,7 @@ from headrace.spec import HASH, SIDE, TIME, Field, OperatorSpec, input_schema
 from headrace.store.arrow import Column, array_of, column_of
 from headrace.store.layout import LENGTH_BITS, KeySlot, RowLayout
 from headrace.store.run import U8, U64, Run
+from headrace.store.take import rows_at
 from headrace.types import VARIABLE, words
 
 I64 = npt.NDArray[np.int64]
@@ -127,8 +128,7 @@ def run_of(layout: KeptLayout, batch: pa.RecordBatch) -> Run:
 
 def ordered(run: Run) -> Run:
     """The run's rows sorted by their order key; rows of equal order keys keep their order."""
-    order = by_hash(run.hashes)
-    return Run(run.hashes[order], run.words[order], run.heap)
+    return rows_at(run, by_hash(run.hashes))
 
 
 def by_time(layout: KeptLayout, run: Run) -> Run:
@@ -197,12 +197,15 @@ def valid_in(run: Run, null_word: int, null_bit: int) -> Flags:
 
 def taken(layout: KeptLayout, run: Run, rows: I64 | Flags | slice) -> Run:
     """Some rows of a run over a heap that holds only what they point at."""
-    words, hashes = np.ascontiguousarray(run.words[rows]), np.ascontiguousarray(run.hashes[rows])
+    if isinstance(rows, slice):
+        part = Run(run.hashes[rows], run.words[rows], run.heap)
+    else:
+        ids = np.flatnonzero(rows) if rows.dtype == np.bool_ else np.asarray(rows, np.int64)
+        part = rows_at(run, ids)
     if not layout.variable_words:
-        return Run(hashes, words, run.heap[:0])
+        return Run(part.hashes, part.words, run.heap[:0])
     variable = np.array(layout.variable_words, np.int64)
-    held, heap = take_rows(words, run.heap, 0, len(words), variable)
-    return Run(hashes, held, heap)
+    return Run(part.hashes, *take_rows(part.words, run.heap, 0, len(part), variable))
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,10 @@ import numpy as np
 
 from headrace.kernels.lookup import Mask
 from headrace.kernels.merge import merge_order, shift_heap, take_rows
-from headrace.kernels.order import take
 from headrace.kernels.pack import I64
-from headrace.store.run import U64, Run
+from headrace.store.run import Run
 from headrace.store.segment import Segment
+from headrace.store.take import rows_at
 
 Source = Run | tuple[Segment, int]  # an ordered run in memory, or one slice of a segment
 
@@ -129,9 +129,7 @@ def merge_runs(runs: Sequence[Run], shape: Shape) -> Run:
     variable_key: Mask = np.zeros(shape.key_width, np.bool_)
     variable_key[list(shape.variable_key_words)] = True
     order = merge_order(together.hashes, together.words, together.heap, bounds, variable_key)
-    words: U64 = np.empty((len(order), together.words.shape[1]), np.uint64)
-    take(together.words, order, words)
-    return Run(together.hashes[order], words, together.heap)
+    return rows_at(together, order)
 
 
 def concatenate(runs: Sequence[Run], variable: I64) -> tuple[Run, I64]:

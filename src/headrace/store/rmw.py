@@ -25,7 +25,7 @@ from headrace.kernels.order import by_hash
 from headrace.spec import OperatorSpec, Window, rows_in
 from headrace.store.arrow import heap_bytes, probe_of, results_of
 from headrace.store.budget import MemoryBudget
-from headrace.store.compact import FAN_IN, FAN_IN_UNREAD, compact, plan
+from headrace.store.compact import compact, plan
 from headrace.store.contract import Compaction, FileKind, Gathered, Seal, Sections, Write
 from headrace.store.layout import RowLayout
 from headrace.store.merge import Source, merge
@@ -367,9 +367,7 @@ class RmwStore:
         return bool(slices) and not self._parked and all(state.complete for state in slices)
 
     def compaction(self, many: int | None = None) -> Compaction | None:
-        chosen = plan(
-            [segment.size for segment in self.segments], fan_in=FAN_IN_UNREAD if self._is_unread else FAN_IN
-        )
+        chosen = plan([segment.size for segment in self.segments], unread=self._is_unread)
         if chosen is None or (many is not None and len(self.segments) <= many):
             return None
         inputs, kind, window, bound = (

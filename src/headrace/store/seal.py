@@ -1,7 +1,7 @@
 """Writes segments: ordered runs in, one immutable file out.
 
 Invariants: a segment appears under its name only when it is whole (written beside it, fsynced, renamed).
-Memory is one write buffer, plus per section the index (about 2 bytes per row).
+Memory is one write buffer, plus per section the index (about 2 bytes per row); a small file is one write.
 Threads: one writer per path.
 """
 
@@ -49,14 +49,15 @@ def write_segment(
     """Write a segment of `(slice, runs)` sections and make it visible as `path`.
 
     Slices are distinct. The runs of a section are ordered, and each begins above the last hash of the one
-    before, so that rows of equal hash stay together. A section without rows is left out.
+    before, so that rows of equal hash stay together. A section without rows is left out. With `sync` the
+    bytes are on disk; the name is not, whoever makes it count does that.
     """
     hidden = f"{path}.tmp"
     fd = os.open(hidden, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:
         try:
             writer = _Writer(fd, width, np.array(variable_words, np.int64), block_bytes)
-            meta = writer.write_all(Path(path).name, sections)
+            meta = writer.write_all(os.path.basename(path), sections)
             if sync:
                 os.fsync(fd)
         finally:
@@ -66,17 +67,7 @@ def write_segment(
         with contextlib.suppress(FileNotFoundError):
             os.unlink(hidden)
         raise
-    if sync:
-        _sync_directory(Path(path).parent)
     return meta
-
-
-def _sync_directory(path: Path) -> None:
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 @dataclass
@@ -100,18 +91,20 @@ class _Index:
 
 
 class _Writer:
-    """Appends to one file; `_at` is its length."""
+    """Appends to one file; `_at` is its length, of which the last bytes may be waiting to be written."""
 
     def __init__(self, fd: int, width: int, variable: I64, block_bytes: int) -> None:
         self._fd = fd
         self._width = width
         self._variable = variable
         self._block_bytes = block_bytes
-        self._buffer: U64 = np.empty(_BUFFER_BYTES // 8, np.uint64)
+        self._buffer: U64 = np.empty(0, np.uint64)
+        self._in_use = False  # whether the buffer waits too
+        self._waiting: list[memoryview] = []
         self._at = 0
 
     def write_all(self, name: str, sections: Iterable[tuple[int, Iterable[Run]]]) -> SegmentMeta:
-        self._write(form.header(self._width))
+        self._append(form.header(self._width))
         entries: dict[int, SectionEntry] = {}
         for number, runs in sections:
             if number in entries:
@@ -121,7 +114,8 @@ class _Writer:
                 entries[number] = entry
         held = tuple(entries.values())
         data, check = form.footer(self._variable.tolist(), held, self._at)
-        self._write(data)
+        self._append(data)
+        self._flush()
         return SegmentMeta(name, self._at, sum(entry.rows for entry in held), held, check)
 
     def _section(self, number: int, runs: Iterable[Run]) -> SectionEntry:
@@ -132,7 +126,7 @@ class _Writer:
         if not index.rows:
             return SectionEntry(number, 0, 0, 0, 0, start, start, 0)
         end, packed = self._at, index.pack(self._at)
-        self._write(packed)
+        self._append(packed)
         first = int(index.firsts[0][0])
         return SectionEntry(
             number, index.rows, index.blocks, first, index.last, start, end, int(xxh64(packed))
@@ -161,29 +155,33 @@ class _Writer:
     def _blocks(self, run: Run, starts: I64, offsets: I64, index: _Index) -> None:
         first, blocks = 0, len(starts) - 1
         while first < blocks:
-            room = int(offsets[first]) + self._buffer.size
+            room = int(offsets[first]) + _BUFFER_BYTES // 8
             end = max(first + 1, int(np.searchsorted(offsets, room, "right")) - 1)
-            size = int(offsets[end] - offsets[first])
-            if size > self._buffer.size:  # one block of very long values
-                self._buffer = np.empty(size, np.uint64)
-            args = (
-                run.hashes,
-                run.words,
-                run.heap,
-                self._variable,
-                starts,
-                offsets,
-                first,
-                end,
-                self._buffer,
-            )
-            index.checks.append(fill_blocks(*args))
-            self._write(self._buffer[:size])
+            buffer = self._free_buffer(int(offsets[end] - offsets[first]))
+            rows = (run.hashes, run.words, run.heap, self._variable)
+            index.checks.append(fill_blocks(*rows, starts, offsets, first, end, buffer))
+            self._append(buffer)
             first = end
 
-    def _write(self, data: bytes | U64) -> None:
-        left = memoryview(data).cast("B")  # type: ignore[arg-type]
+    def _free_buffer(self, size: int) -> U64:
+        """So many words that nothing waits in."""
+        if self._in_use:
+            self._flush()
+        self._in_use = True
+        if size > self._buffer.size:
+            self._buffer = np.empty(size, np.uint64)
+        return self._buffer[:size]
+
+    def _append(self, data: bytes | U64) -> None:
+        """Let data be written with what comes next; it must not change before `_flush`."""
+        self._waiting.append(memoryview(data).cast("B"))  # type: ignore[arg-type]
+        self._at += self._waiting[-1].nbytes
+
+    def _flush(self) -> None:
+        left, self._waiting, self._in_use = self._waiting, [], False
         while left:
-            done = os.write(self._fd, left)
-            self._at += done
-            left = left[done:]
+            done = os.writev(self._fd, left)
+            while left and done >= left[0].nbytes:
+                done -= left.pop(0).nbytes
+            if left:
+                left[0] = left[0][done:]

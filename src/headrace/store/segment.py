@@ -28,6 +28,8 @@ from headrace.kernels.session_rows import fetch_all
 from headrace.store.block_index import BlockIndex
 from headrace.store.run import U8, U64, Run
 
+_TAIL_BYTES = 512  # the end of a file, with the footer of a few sections
+
 
 @dataclass(frozen=True)
 class Found:
@@ -114,9 +116,11 @@ class Segment:
         try:
             size = os.fstat(fd).st_size
             form.check_header(path, os.pread(fd, form.HEADER_BYTES, 0), width)
-            trailer = os.pread(fd, form.TRAILER_BYTES, max(0, size - form.TRAILER_BYTES))
-            offset, words, check = form.footer_place(path, trailer, size)
-            footer = form.parse_footer(path, os.pread(fd, 8 * words, offset), offset, check)
+            tail = os.pread(fd, _TAIL_BYTES, max(0, size - _TAIL_BYTES))
+            offset, words, check = form.footer_place(path, tail[-form.TRAILER_BYTES :], size)
+            at = len(tail) - form.TRAILER_BYTES - 8 * words
+            body = tail[at : at + 8 * words] if at >= 0 else os.pread(fd, 8 * words, offset)
+            footer = form.parse_footer(path, body, offset, check)
             if checksum is not None and checksum != footer.checksum:
                 raise form.corrupt(path, "it is intact, but not the file that the manifest names")
             if not set(variable_key_words) <= set(footer.variable_words):
@@ -194,6 +198,9 @@ class Segment:
         """About how many rows have `low <= hash < high`, from the index alone; adds up over ranges."""
         if number not in self.sections:
             return 0
+        entry = self.sections[number]
+        if entry.lies_in(low, high):
+            return entry.rows
         with self._file.use() as fd:
             index = self._index(number, fd)
         return index.rows_below(high) - index.rows_below(low)
@@ -204,6 +211,8 @@ class Segment:
             return self._empty()
         with self._file.use() as fd:
             index = self._index(number, fd)
+            if self.sections[number].lies_in(low, high):
+                return self._rows(fd, index, 0, len(index.firsts))
             first, end = index.blocks_between(low, high)
             if first >= end:
                 return self._empty()

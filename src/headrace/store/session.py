@@ -31,7 +31,7 @@ from headrace.store.contract import Compaction, FileKind, Gathered, Seal, Sectio
 from headrace.store.kept_merge import concatenated
 from headrace.store.run import U64, Run
 from headrace.store.segment import Segment
-from headrace.store.session_layout import I64, ORDINAL, RESULT_ROWS, SessionLayout
+from headrace.store.session_layout import I64, RESULT_ROWS, SessionLayout
 from headrace.store.session_table import SessionTable, Stretches
 from headrace.store.slices import times_of
 from headrace.store.table import Ids, Table
@@ -106,16 +106,16 @@ class SessionStore:
             return
         self._make_room(rows.num_rows, heap_bytes(rows))
         of_row, keys = self._groups(rows)
-        self._load(stored.distinct(keys.hashes))
+        if not self.is_complete:
+            self._load(stored.distinct(keys.hashes))
         ids = self._sessions_of(of_row, keys, times_of(rows))
         self.table.accumulate(ids, rows)
 
     def _groups(self, rows: pa.RecordBatch) -> tuple[Ids, Run]:
         """The number of each row's key, and the keys by number, with ordinals of zero."""
         layout = self.layout.groups
-        zeros = pa.array(np.zeros(rows.num_rows, np.int64))
         known = Table(layout, rows.num_rows)
-        of_row, _ = known.upsert(probe_of(layout, rows.append_column(ORDINAL, zeros)))
+        of_row, _ = known.upsert(probe_of(layout, rows, layout.keys[:-1]))
         return of_row, known.keys_of(np.arange(len(known)))
 
     def _sessions_of(self, of_row: Ids, keys: Run, times: I64) -> Ids:
@@ -134,8 +134,6 @@ class SessionStore:
 
     def _load(self, hashes: U64) -> None:
         """Bring the rows of hashes that are not in memory there; hashes are ordered and distinct."""
-        if self.is_complete:
-            return
         run = self.absent(hashes)
         if len(run):
             self.table.insert(run)
@@ -227,11 +225,10 @@ class SessionStore:
             return
         before = self.layout.closed_through(self.watermark_us)
         through = self.layout.closed_through(watermark_us)
-        lasts = self.table.lasts
-        wanted = (lasts > before) & (lasts <= through)
+        yield from self._in_memory(self.table.ending(before, through))
         if self.layout.window.lateness_us:
-            wanted |= self.table.changed & (lasts > self._dead_through) & (lasts <= before)
-        yield from self._in_memory(np.flatnonzero(wanted))
+            late = self.table.ending(self._dead_through, before)
+            yield from self._in_memory(late[self.table.changed[late]])
         if not self.is_complete:
             yield from self._closing_on_disk(watermark_us)
             if self.layout.window.lateness_us:
@@ -312,7 +309,7 @@ class SessionStore:
 
     def _compaction(self, kind: FileKind, many: int | None) -> Compaction | None:
         segments = of_kind(self.segments, kind.name)
-        chosen = plan([segment.size for segment in segments])
+        chosen = plan([segment.size for segment in segments], unread=self.is_complete)
         if chosen is None or (many is not None and len(segments) <= many):
             return None
         inputs, layout, bound = tuple(segments[chosen]), self.layout, self.watermark_us

@@ -25,6 +25,7 @@ from headrace.spec import TIME, Accumulator, Field, OperatorSpec, Window, output
 from headrace.store.arrow import results_of
 from headrace.store.layout import RowLayout
 from headrace.store.run import U64, Run
+from headrace.store.take import rows_where
 from headrace.types import arrow_type
 
 I64 = npt.NDArray[np.int64]
@@ -85,6 +86,11 @@ class SessionLayout:
         return [*keys, *flags, *range(folded, self.first_word)]
 
     @property
+    def count_word(self) -> int:
+        """Where the number of a session's rows lies, where rows are kept."""
+        return self.rows.accumulators[0].word
+
+    @property
     def ordinal_word(self) -> int:
         return self.rows.key_width - 1
 
@@ -128,12 +134,12 @@ class SessionLayout:
 
     def counts(self, run: Run) -> I64:
         """How many rows each session has, where rows are kept."""
-        held: I64 = np.ascontiguousarray(run.words[:, self.rows.accumulators[0].word]).view(np.int64)
+        held: I64 = np.ascontiguousarray(run.words[:, self.count_word]).view(np.int64)
         return held
 
     def where(self, run: Run, kept: npt.NDArray[np.bool_]) -> Run:
         """Some rows of a run, over the same heap."""
-        return run if kept.all() else Run(run.hashes[kept], run.words[kept], run.heap)
+        return run if kept.all() else rows_where(run, kept)
 
     def unchanged(self, run: Run) -> Run:
         """The rows as they are after a commit."""

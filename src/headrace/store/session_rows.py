@@ -22,6 +22,7 @@ from headrace.store.run import U64, Run
 from headrace.store.seal import write_segment
 from headrace.store.segment import Segment
 from headrace.store.session_layout import SessionLayout
+from headrace.store.take import rows_at
 
 ROWS = "rows"
 CHUNK_ROWS = 1 << 15
@@ -67,8 +68,7 @@ def newest(
         if not held:
             continue
         together, bounds = concatenate(held, variable)
-        order = newest_order(together.hashes, bounds)
-        yield Run(together.hashes[order], together.words[order], together.heap)
+        yield rows_at(together, newest_order(together.hashes, bounds))
 
 
 def compact_sessions(

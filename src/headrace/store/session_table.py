@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headrace.kernels import session as kernel
-from headrace.kernels import session_match
+from headrace.kernels import session_match, session_scan
 from headrace.kernels.table import COUNT, DIRTY
 from headrace.store.run import U64, Run
 from headrace.store.session_layout import I64, SessionLayout
@@ -108,11 +108,27 @@ class SessionTable(Table):
 
     def dirty_live(self, dead_through: int) -> Run:
         """The dirty rows that are alive, ordered."""
-        dirty = self._stamps[: len(self)] == self._epoch
-        return self._run(np.flatnonzero(dirty & (self.lasts > dead_through)))
+        dirty = np.flatnonzero(self._stamps[: len(self)] == self._epoch)
+        return self._run(dirty[self.lasts[dirty] > dead_through])
 
     def live(self, dead_through: int) -> int:
-        return int(np.count_nonzero(self.lasts > dead_through))
+        return self._living(dead_through, self.sessions.last_word)[0]
+
+    def rows_kept(self, dead_through: int) -> int:
+        """How many rows the live sessions have, where rows are kept."""
+        return self._living(dead_through, self.sessions.count_word)[2]
+
+    def _living(self, dead_through: int, word: int) -> tuple[int, int, int]:
+        """How many sessions are alive; the least and the sum of a word of them."""
+        found: tuple[int, int, int] = session_scan.living(
+            self._rows, len(self), self.sessions.last_word, dead_through, word
+        )
+        return found
+
+    def ending(self, after: int, through: int) -> Ids:
+        """The rows whose last time is in `(after, through]`."""
+        found: Ids = session_scan.ending(self._rows, len(self), self.sessions.last_word, after, through)
+        return found
 
     def covers(self, hashes: U64, times: I64, dead_through: int) -> Flags:
         """Whether a live session may hold a row of each hash and time; it may if the hash is not here."""
@@ -126,9 +142,8 @@ class SessionTable(Table):
 
     def oldest(self, dead_through: int) -> int | None:
         """The first time of the oldest live session."""
-        alive = self.lasts > dead_through
-        firsts = self._rows[: len(self), self.sessions.first_word].view(np.int64)[alive]
-        return int(firsts.min()) if len(firsts) else None
+        live, first, _ = self._living(dead_through, self.sessions.first_word)
+        return first if live else None
 
     def nearest(self, after: int, many: int) -> tuple[I64, U64]:
         """Expected ends and hashes of the sessions that end next and have a last time above `after`."""

@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headrace.spec import TIME, Window
+from headrace.store.arrow import column_of
 
 WHOLE = 0  # the only slice of an operator without a window
 
@@ -69,9 +70,9 @@ def starts(times_us: I64, window: Window) -> I64:
 
 def times_of(rows: pa.RecordBatch) -> I64:
     """Event times in microseconds; null times are zero (callers that care look at validity)."""
-    times = rows.column(rows.schema.get_field_index(TIME)).cast(pa.int64())
-    values: I64 = times.fill_null(0).to_numpy(zero_copy_only=False)
-    return values
+    column = column_of(rows.column(TIME), "timestamp")
+    values: I64 = column.words[:, 0].view(np.int64)
+    return np.where(column.valid, values, 0) if len(column.valid) else values
 
 
 def cut(

@@ -44,7 +44,8 @@ class Table:
         self._counters: Ids = np.zeros(6, np.int64)
         self._epoch = 1
         self._variable: Ids = np.array(layout.variable_words, np.int64)
-        self._is_variable = np.isin(np.arange(layout.width), self._variable)
+        self._is_variable = np.zeros(layout.width, np.bool_)
+        self._is_variable[self._variable] = True
         self._folds = [Fold.of(layout, slot) for slot in layout.accumulators]
         self._plan = combine_plan(self._folds)
 

@@ -1,0 +1,28 @@
+"""Some rows of a run. NumPy would copy them with the GIL held, and a batch would wait for a compaction."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from headrace.kernels.order import take
+from headrace.store.run import U64, Run
+
+I64 = npt.NDArray[np.int64]
+
+
+def words_at(words: U64, ids: I64) -> U64:
+    """Copies of these rows."""
+    found: U64 = np.empty((len(ids), words.shape[1]), np.uint64)
+    take(words, ids, found)
+    return found
+
+
+def rows_at(run: Run, ids: I64) -> Run:
+    """These rows of a run, over the same heap."""
+    return Run(run.hashes.take(ids), words_at(run.words, ids), run.heap)
+
+
+def rows_where(run: Run, mask: npt.NDArray[np.bool_]) -> Run:
+    """The rows of a run that a mask has, over the same heap."""
+    return rows_at(run, np.flatnonzero(mask))
