@@ -18,7 +18,7 @@ import pyarrow as pa
 from headrace.spec import Field, Holistic, OperatorSpec, output_schema
 from headrace.store.arrow import array_of, results_of
 from headrace.store.holistic_order import Sorted, Values, distinct, sort_groups
-from headrace.store.kept import I64, Flags, InputSlot, KeptLayout, rows_of, time_key, times_in, valid_in
+from headrace.store.kept import I64, Flags, InputSlot, KeptLayout, rows_of, time_key, times_in
 from headrace.store.kept_groups import Groups, key_columns
 from headrace.store.layout import RowLayout
 from headrace.store.run import U64, Run
@@ -144,18 +144,25 @@ class _Chunk:
 
     def _top(self, holistic: Holistic, values: Values) -> pa.Array:
         """The k largest by value, or by another input, then by event time and value; and their equals."""
-        if holistic.by is None:
-            by, order = values, sort_groups(self._groups, [~values.keys], values.valid)
-        else:
-            by, nulls = self._of(holistic.by), (~values.valid).astype(np.uint64)
-            keys = [~values.keys, nulls, ~self._times(), ~by.keys]
-            order = sort_groups(self._groups, keys, by.valid)
-        k, groups = int(holistic.numbers[0]), order.groups
+        by, k = self._of(holistic.by or holistic.input), int(holistic.numbers[0])
+        keys = [~values.keys]
+        if holistic.by is not None:
+            keys += [(~values.valid).astype(np.uint64), ~self._times(), ~by.keys]
+        order = sort_groups(self._groups, keys, self._largest(by, k))
+        groups = order.groups
         taken = np.arange(len(order.rows)) - order.offsets[:-1][groups] < k
         if holistic.ties:
             last = np.minimum(order.offsets[:-1] + k, order.offsets[1:])[groups] - 1
             taken |= by.keys[order.rows] == by.keys[order.rows[last]]
         return self._listed(values.slot, order.where(taken))
+
+    def _largest(self, by: Values, k: int) -> Flags:
+        """The rows with the k largest values of their group, and their equals: few, of many."""
+        found = self._by_value(by)
+        has, least = found.counts > 0, np.zeros(len(self._groups), np.uint64)
+        at = np.maximum(found.offsets[1:] - k, found.offsets[:-1])[has]
+        least[has] = by.keys[found.rows[at]]
+        return by.valid & (by.keys >= least[self._groups.of_row])
 
     def _times(self) -> U64:
         """Event times as order keys."""
@@ -169,7 +176,7 @@ class _Chunk:
         """The values of these rows; null where they are, and where not `valid`."""
         kind, end = slot.field.type, slot.word + words(slot.field.type)
         taken = np.ascontiguousarray(self._rows.words[rows, slot.word : end])
-        there = valid_in(self._rows, slot.null_word, slot.null_bit)[rows]
+        there = self._of(slot.field.name).valid[rows]
         if valid is not None:
             there &= valid
             taken[~valid] = 0

@@ -81,10 +81,16 @@ def _float_keys(numbers: np.ndarray) -> U64:
 
 def sort_groups(groups: Groups, keys: Sequence[U64], taking: Flags | None = None) -> Sorted:
     """The rows of each group, sorted by keys, the last key first in importance."""
-    n = len(groups.of_row)
-    rows = np.arange(n) if taking is None else np.flatnonzero(taking)
-    held = np.stack(keys) if keys else np.empty((0, n), np.uint64)
-    return Sorted(*sort_rows(groups.of_row, len(groups), rows, held))
+    if taking is None or taking.all():
+        return Sorted(*sort_rows(groups.of_row, len(groups), np.arange(len(groups.of_row)), _stacked(keys)))
+    rows = np.flatnonzero(taking)
+    of_row, held = groups.of_row[rows], _stacked([key[rows] for key in keys])
+    found, offsets = sort_rows(of_row, len(groups), np.arange(len(rows)), held)
+    return Sorted(rows[found], offsets)
+
+
+def _stacked(keys: Sequence[U64]) -> U64:
+    return np.stack(keys) if keys else np.empty((0, 0), np.uint64)
 
 
 def distinct(found: Sorted, keys: U64) -> Flags:
