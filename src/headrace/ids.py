@@ -6,8 +6,9 @@ import hashlib
 import json
 import uuid
 from dataclasses import asdict
+from functools import lru_cache
 
-from headrace.spec import OperatorSpec
+from headrace.spec import SPECS_KEPT, OperatorSpec
 
 
 def new_write_id() -> str:
@@ -15,6 +16,7 @@ def new_write_id() -> str:
     return uuid.uuid4().hex
 
 
+@lru_cache(maxsize=SPECS_KEPT)
 def spec_digest(spec: OperatorSpec) -> str:
     """A digest of what decides how state rows look: equal for specs that can share state.
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -25,6 +26,7 @@ WINDOW_START, WINDOW_END = "__window_start", "__window_end"
 SIDE, GROUP = "__side", "__group"
 ROWS = "__rows"  # how many rows a combined one stands for
 LEFT, RIGHT = 0, 1  # what SIDE says of a row
+SPECS_KEPT = 256  # of which text and schemas are remembered
 ALONE = 2  # added to SIDE: a key is null, so that the row meets no other
 
 Kind = Literal["count", "sum", "min", "max", "moments", "first", "last"]
@@ -145,19 +147,30 @@ class OperatorSpec:
         return bool(self.holistics) or self.join is not None or self.grouped
 
     def to_json(self) -> str:
-        return json.dumps(asdict(self), sort_keys=True)
+        return _written(self)
 
     @classmethod
     def from_json(cls, text: str) -> OperatorSpec:
-        said: dict[str, Any] = json.loads(text)
-        said["keys"] = tuple(Field(**field) for field in said["keys"])
-        said["inputs"] = tuple(Field(**field) for field in said["inputs"])
-        said["accumulators"] = tuple(Accumulator(**acc) for acc in said["accumulators"])
-        said["delays_ms"] = tuple(said["delays_ms"])
-        said["window"] = Window(**said["window"]) if said["window"] else None
-        said["holistics"] = tuple(_holistic(one) for one in said["holistics"])
-        said["join"] = _join(said["join"]) if said["join"] else None
-        return cls(**said)
+        return _read(text)
+
+
+# A spec crosses the wire with every task of every batch, and there are few of them.
+@lru_cache(maxsize=SPECS_KEPT)
+def _written(spec: OperatorSpec) -> str:
+    return json.dumps(asdict(spec), sort_keys=True)
+
+
+@lru_cache(maxsize=SPECS_KEPT)
+def _read(text: str) -> OperatorSpec:
+    said: dict[str, Any] = json.loads(text)
+    said["keys"] = tuple(Field(**field) for field in said["keys"])
+    said["inputs"] = tuple(Field(**field) for field in said["inputs"])
+    said["accumulators"] = tuple(Accumulator(**acc) for acc in said["accumulators"])
+    said["delays_ms"] = tuple(said["delays_ms"])
+    said["window"] = Window(**said["window"]) if said["window"] else None
+    said["holistics"] = tuple(_holistic(one) for one in said["holistics"])
+    said["join"] = _join(said["join"]) if said["join"] else None
+    return OperatorSpec(**said)
 
 
 def _holistic(said: dict[str, Any]) -> Holistic:
@@ -168,6 +181,7 @@ def _join(said: dict[str, Any]) -> Join:
     return Join(said["how"], *(tuple(Field(**field) for field in said[side]) for side in ("left", "right")))
 
 
+@lru_cache(maxsize=SPECS_KEPT)
 def input_schema(spec: OperatorSpec) -> pa.Schema:
     """What rows look like on their way to the host; combined ones have a column per accumulator."""
     return pa.schema([pa.field(name, arrow_type(kind)) for name, kind in input_columns(spec)])
@@ -199,6 +213,7 @@ def rows_in(batch: pa.RecordBatch) -> int:
     return batch.num_rows if at < 0 else int(pc.sum(batch.column(at)).as_py() or 0)
 
 
+@lru_cache(maxsize=SPECS_KEPT)
 def output_schema(spec: OperatorSpec) -> pa.Schema:
     """What results look like on their way back: keys, window bounds, then what the operator computes.
 

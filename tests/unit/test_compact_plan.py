@@ -60,7 +60,7 @@ def parts_of(*slices, rows=100):
 
 
 def planned(parts, reads):
-    return plan_parts(parts, [100] * len(parts), reads=reads)
+    return plan_parts(parts, [100] * len(parts), lambda _: reads)
 
 
 def test_parts_of_a_past_slice_are_merged_once_and_only_where_many_windows_read_them():
@@ -69,6 +69,7 @@ def test_parts_of_a_past_slice_are_merged_once_and_only_where_many_windows_read_
     assert planned(filled, reads=1) is None, "a window that is read once reads them as they are"
     assert planned(parts_of([0], [10], [20]), reads=5) is None, "no key can be in two of them"
     assert planned([{0: 300}, {0: 5}, {10: 100}], reads=5) is None, "hardly any row would disappear"
+    assert planned(parts_of([0], [0], [10], [10], [20]), reads=5) == slice(2, 4), "which is read longest"
 
 
 def test_the_slice_that_fills_is_merged_by_size():

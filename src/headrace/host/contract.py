@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -38,7 +38,8 @@ class Ticket:
     base_attempt: int | None = None  # the newest of this run that began the base, where that is known
 
     def to_json(self) -> str:
-        return json.dumps({**asdict(self), "operator": self.operator.to_json()})
+        said = {field.name: getattr(self, field.name) for field in fields(self)}
+        return json.dumps({**said, "operator": self.operator.to_json()})
 
     @classmethod
     def from_json(cls, text: str) -> Ticket:

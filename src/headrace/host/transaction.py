@@ -59,6 +59,7 @@ class PartitionTransaction:
         )
         self._share = partition.share
         self._waiting: list[pa.RecordBatch] = []
+        self._waiting_rows = self._waiting_bytes = 0
         self._rows_in = self._rows_out = 0
         self._sealing: Future[list[Segment]] | None = None
         self._drafting: Future[Drafted] | None = None
@@ -73,8 +74,10 @@ class PartitionTransaction:
     def apply(self, rows: pa.RecordBatch) -> None:
         self._check()
         self._waiting.append(rows)
+        self._waiting_rows += rows.num_rows
+        self._waiting_bytes += rows.nbytes
         self._rows_in += rows_in(rows)
-        if _enough(self._waiting):
+        if self._waiting_rows >= APPLY_ROWS or self._waiting_bytes >= APPLY_BYTES:
             self._fold()
 
     def finish(self, seen_ms: Sequence[int | None]) -> Iterator[pa.RecordBatch]:
@@ -135,7 +138,7 @@ class PartitionTransaction:
             return
         begun = time.perf_counter()
         block = pa.concat_batches(self._waiting)
-        self._waiting = []
+        self._waiting, self._waiting_rows, self._waiting_bytes = [], 0, 0
         for part in _parts(block):
             self._store.apply(part)
             self._share.uses(self._store.memory_bytes)
@@ -276,9 +279,3 @@ def _parts(block: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     parts = max(1, block.num_rows // APPLY_ROWS, min(block.num_rows, block.nbytes // APPLY_BYTES))
     for start, end in pairwise(block.num_rows * number // parts for number in range(parts + 1)):
         yield block.slice(start, end - start)
-
-
-def _enough(batches: list[pa.RecordBatch]) -> bool:
-    rows: int = sum(batch.num_rows for batch in batches)
-    size: int = sum(batch.nbytes for batch in batches)
-    return rows >= APPLY_ROWS or size >= APPLY_BYTES

@@ -67,14 +67,20 @@ def plan(
     return None
 
 
-def plan_parts(parts: Sequence[Mapping[int, int]], sizes: Sequence[int], *, reads: int) -> slice | None:
+def plan_parts(
+    parts: Sequence[Mapping[int, int]], sizes: Sequence[int], reads: Callable[[int], int]
+) -> slice | None:
     """The same for segments of parts; `parts` has the rows of each slice, by segment, oldest first.
 
-    `reads` is how often the rows of a slice will be read.
+    `reads` says how often the rows of a slice will be read; of the newest slices that is most.
     """
     runs = _of_one_slice(parts)
-    for past in runs[:-1]:
-        if past.stop - past.start > 1 and _saved(parts[past]) * (reads + WRITE_COST) >= 1 + WRITE_COST:
+    for past in runs[-2::-1]:
+        main = _main_slice(parts[past.start])
+        if (
+            past.stop - past.start > 1
+            and _saved(parts[past]) * (reads(main) + WRITE_COST) >= 1 + WRITE_COST
+        ):
             return past
     filling = runs[-1] if runs and len(parts) <= PARTS_MANY else slice(0, len(parts))
     chosen = plan(sizes[filling], unread=True)
@@ -83,9 +89,14 @@ def plan_parts(parts: Sequence[Mapping[int, int]], sizes: Sequence[int], *, read
 
 def _of_one_slice(parts: Sequence[Mapping[int, int]]) -> list[slice]:
     """Neighbours that have most of their rows in the same slice."""
-    main = [max(part, key=part.__getitem__) for part in parts]
+    main = [_main_slice(part) for part in parts]
     edges = [at for at in range(1, len(main)) if main[at] != main[at - 1]]
     return [slice(start, end) for start, end in pairwise([0, *edges, len(main)]) if start < end]
+
+
+def _main_slice(part: Mapping[int, int]) -> int:
+    """The slice that has most rows."""
+    return max(part, key=part.__getitem__)
 
 
 def _saved(parts: Sequence[Mapping[int, int]]) -> float:

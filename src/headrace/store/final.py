@@ -32,11 +32,10 @@ from headrace.store.panes import Pane, combined, rows_max, summed
 from headrace.store.partials import SHARE_PART, Partials
 from headrace.store.rmw import RESULT_ROWS
 from headrace.store.segment import Segment
-from headrace.store.slices import closing, cut, is_closed, slices_of
+from headrace.store.slices import closing, cut, is_closed, slices_of, windows_left
 from headrace.store.table import Table
 
 ADDED = "added"
-ROWS_MIN = 1 << 13  # fewer rows are not halved: a kernel call has its price
 
 
 def added_kind(layout: RowLayout) -> FileKind:
@@ -68,6 +67,7 @@ class FinalStore:
     late_rows: int = 0
     spilled: list[Segment] = field(default_factory=list)
     _slices: dict[int, Held] = field(default_factory=dict)
+    _overflows: bool = False  # a sum leaves its type: no use to try again, its window will say so
     _table_bytes: int = 0  # of all tables; added up anew for every slice it would be quadratic
 
     @cached_property
@@ -102,15 +102,8 @@ class FinalStore:
         self.late_rows += rows_in(rows) - kept
 
     def _fold(self, slice_us: int, rows: pa.RecordBatch) -> None:
-        """Rows that may not fit are halved first: many of them have a row in memory already."""
-        n = rows.num_rows
         self._partials.forget(slice_us)
-        if not self._make_room(slice_us, n, heap_bytes(rows)):
-            if n > ROWS_MIN:
-                self._fold(slice_us, rows.slice(0, n // 2))
-                self._fold(slice_us, rows.slice(n // 2))
-                return
-            self._spill()
+        self._make_room(slice_us, rows.num_rows, heap_bytes(rows))
         held = self._held(slice_us)
         before = held.nbytes
         fresh = held.fresh = Table(self.layout) if held.fresh is None else held.fresh
@@ -155,13 +148,12 @@ class FinalStore:
         stored = {s for segment in (*self.segments, *self.spilled) for s in segment.sections}
         return stored | set(self._slices)
 
-    def _make_room(self, slice_us: int, rows: int, heap: int) -> bool:
-        """Let go of what can be read again until the rows fit; whether they do."""
-        for give in (self._release, self._let_go):
+    def _make_room(self, slice_us: int, rows: int, heap: int) -> None:
+        """Let go of what can be read again, and write what cannot, until the rows fit."""
+        for give in (self._release, self._let_go, self._spill):
             if self._fits(slice_us, rows, heap):
-                return True
+                return
             give()
-        return self._fits(slice_us, rows, heap)
 
     def _fits(self, slice_us: int, rows: int, heap: int) -> bool:
         held = self._slices.get(slice_us)
@@ -280,32 +272,30 @@ class FinalStore:
         return not all(is_closed(slice_us, self._window, watermark_us) for slice_us in segment.sections)
 
     @property
-    def _reads(self) -> int:
-        """How many windows read a slice."""
-        return self._window.width_us // self._window.every_us
-
-    @property
     def _is_unread(self) -> bool:
         """Whether all rows are in memory, so that nobody reads the segments."""
         return all(s in self._slices and self._slices[s].whole is not None for s in self._live())
 
     def compaction(self, many: int | None = None) -> Compaction | None:
+        if self._overflows:
+            return None
         parts = [{s: entry.rows for s, entry in one.sections.items()} for one in self.segments]
         sizes = [segment.size for segment in self.segments]
-        chosen = plan_parts(parts, sizes, reads=0 if self._is_unread else self._reads)
+        unread, window, bound = self._is_unread, self._window, self.watermark_us
+        chosen = plan_parts(parts, sizes, lambda s: 0 if unread else windows_left(s, window, bound))
         if chosen is None or (many is not None and len(self.segments) <= many):
             return None
-        inputs, layout, window, bound = (
-            tuple(self.segments[chosen]),
-            self.layout,
-            self._window,
-            self.watermark_us,
-        )
+        inputs, layout = tuple(self.segments[chosen]), self.layout
 
         def write(path: Path, stop: threading.Event) -> bool:
             def live(slice_us: int) -> bool:
                 return not is_closed(slice_us, window, bound)
 
-            return compact(inputs, path, layout, live, stop, together=partial(summed, layout)) is not None
+            try:
+                together = partial(summed, layout)
+                return compact(inputs, path, layout, live, stop, together=together) is not None
+            except ArithmeticOverflow:
+                self._overflows = True
+                raise
 
         return Compaction(inputs, self._kind, write)

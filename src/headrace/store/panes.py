@@ -12,10 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from headrace.kernels.group import group_rows
-from headrace.kernels.order import by_hash, take
 from headrace.store.layout import RowLayout
-from headrace.store.merge import Source, concatenate, cut_ranges, merge, merge_runs, span_of
+from headrace.store.merge import Source, cut_ranges, merge, merge_runs, span_of
 from headrace.store.run import Run
 from headrace.store.segment import Segment, lookup_all
 from headrace.store.table import Ids, Table
@@ -23,7 +21,6 @@ from headrace.store.table import Ids, Table
 RANGE_PART = 8  # a range takes about this part of the store's share
 ROWS_MIN = 1 << 16
 HASHES = 1 << 64
-NO_STARTS = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True)
@@ -93,7 +90,7 @@ def combined(panes: Sequence[Pane], layout: RowLayout, limit: int) -> Iterator[R
     for low, high in _ranges(panes, limit):
         together = _together(panes, layout, low, high)
         if len(together):
-            yield together
+            yield together.view()
 
 
 def summed(layout: RowLayout, newest_first: Sequence[Source], limit: int) -> Iterator[Run]:
@@ -107,35 +104,15 @@ def summed(layout: RowLayout, newest_first: Sequence[Source], limit: int) -> Ite
     for low, high in _ranges(panes, limit):
         together = _together(panes, layout, low, high)
         if len(together):
-            yield together
+            yield together.whole_run()
 
 
-def _together(panes: Sequence[Pane], layout: RowLayout, low: int, high: int) -> Run:
-    """The rows of the range, one per key; ordered, where all come from segments."""
-    runs = [run for pane in panes if len(run := pane.read(low, high))]
-    if len(runs) == 1:
-        return runs[0]
-    if all(pane.segments for pane in panes):
-        return _one_by_one(runs, layout)
-    together = Table(layout, max(map(len, runs), default=0))
+def _together(panes: Sequence[Pane], layout: RowLayout, low: int, high: int) -> Table:
+    runs = [pane.read(low, high) for pane in panes]
+    together = Table(layout, max(map(len, runs)))
     for run in runs:
         together.absorb(run)
-    return together.view()
-
-
-def _one_by_one(runs: Sequence[Run], layout: RowLayout) -> Run:
-    """The rows of all runs ordered, and then together: rows of a key meet, so nothing is searched for."""
-    if not runs:
-        return Table(layout).view()
-    rows, _ = concatenate(runs, np.array(layout.variable_words, np.int64))
-    at, words = by_hash(rows.hashes), np.empty_like(rows.words)
-    take(rows.words, at, words)
-    rows = Run(rows.hashes[at], words, rows.heap)
-    variable_key = np.isin(np.arange(layout.key_width), layout.variable_key_words)
-    of_row, firsts = group_rows(rows.hashes, rows.words, rows.heap, NO_STARTS, variable_key)
-    together = Table.lined_up(layout, Run(rows.hashes[firsts], rows.words[firsts], rows.heap))
-    together.combine(of_row, rows)
-    return together.view()
+    return together
 
 
 def _ranges(panes: Sequence[Pane], limit: int) -> Iterator[tuple[int, int]]:

@@ -45,6 +45,12 @@ def slices_of(start_us: int, window: Window) -> range:
     return range(start_us, start_us + window.width_us, window.slice_us)
 
 
+def windows_left(slice_us: int, window: Window, watermark_us: int | None) -> int:
+    """How many windows over the slice are still to close."""
+    starts = windows_over(slice_us, window)
+    return sum(watermark_us is None or start + window.width_us > watermark_us for start in starts)
+
+
 def closing(
     slices: Iterable[int], window: Window, before_us: int | None, watermark_us: int | None
 ) -> list[int]:

@@ -49,18 +49,6 @@ class Table:
         self._folds = [Fold.of(layout, slot) for slot in layout.accumulators]
         self._plan = combine_plan(self._folds)
 
-    @classmethod
-    def lined_up(cls, layout: RowLayout, keys: Run) -> Table:
-        """Distinct keys in their order, nothing folded yet: to combine into and to view, not to search."""
-        table, n, width = cls(layout, len(keys)), len(keys), layout.key_width
-        words = np.ascontiguousarray(keys.words[:, :width])
-        variable = table._variable[table._variable < width]
-        table._heap = np.empty(order.held_bytes(words, n, variable), np.uint8)
-        order.repack(words, n, variable, keys.heap, table._heap)
-        table._rows[:n, :width], table._hashes[:n] = words, keys.hashes
-        table._counters[kernel.COUNT], table._counters[USED] = n, len(table._heap)
-        return table
-
     def __len__(self) -> int:
         return int(self._counters[kernel.COUNT])
 
