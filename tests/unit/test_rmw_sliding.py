@@ -25,7 +25,7 @@ from headrace.store.final import FinalStore
 from headrace.store.rmw import RmwStore
 from headrace.store.seal import write_segment
 from headrace.store.segment import Segment
-from headrace.store.slices import closing, slices_of, taking, windows_over
+from headrace.store.slices import closing, slices_of, taking, windows_left, windows_over
 
 Row = tuple[int, int, int]  # key, event time, amount
 Given = list[tuple[str, int, int, int, int, str]]
@@ -292,6 +292,8 @@ def test_windows_and_slices_agree(window: Window) -> None:
             end = start + window.width_us
             assert start in closing([slice_us], window, end - 1, end)
             assert start not in closing([slice_us], window, end, end + 9)
+            assert windows_left(slice_us, window, end - 1) == windows_left(slice_us, window, end) + 1
+        assert windows_left(slice_us, window, None) == len(over)
 
 
 def test_a_slice_that_left_memory_takes_rows_without_a_lookup(

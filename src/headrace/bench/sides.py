@@ -41,9 +41,15 @@ def floor(rows: Any, partitions: int, *keys: str) -> Any:
 
 
 def shuffled(rows: Any, partitions: int, *keys: str) -> Any:
-    """The rows with the hash of their key, each in the partition that has its key's state."""
+    """The rows with the hash of their key, each in the partition that has its key's state.
+
+    The session is set up for it as building an operator does.
+    """
     from pyspark.sql import functions as F
 
+    from headrace.spark.session import ARROW_BYTES, UNBOUNDED
+
+    rows.sparkSession.conf.set(ARROW_BYTES, UNBOUNDED)
     hashed = rows.withColumn("hash", F.xxhash64(*keys))
     group = F.shiftrightunsigned("hash", 54)
     return hashed.repartitionById(partitions, (group * partitions / 1024).cast("int"))

@@ -76,11 +76,8 @@ def plan_parts(
     """
     runs = _of_one_slice(parts)
     for past in runs[-2::-1]:
-        main = _main_slice(parts[past.start])
-        if (
-            past.stop - past.start > 1
-            and _saved(parts[past]) * (reads(main) + WRITE_COST) >= 1 + WRITE_COST
-        ):
+        left = reads(_main_slice(parts[past.start]))
+        if past.stop - past.start > 1 and _saved(parts[past]) * (left + WRITE_COST) >= 1 + WRITE_COST:
             return past
     filling = runs[-1] if runs and len(parts) <= PARTS_MANY else slice(0, len(parts))
     chosen = plan(sizes[filling], unread=True)
