@@ -25,7 +25,7 @@ Ids = npt.NDArray[np.int64]
 
 _DIGIT = 11
 _BUCKETS = 1 << _DIGIT
-_MOVES = 4
+_MOVES = 4  # per row, to put right what two digits leave; even hashes need far fewer
 
 
 @njit(nogil=True, cache=True)

@@ -29,7 +29,7 @@ class MemoryBudget:
 
     @property
     def share_bytes(self) -> int:
-        """What the tables and filters of a partition may take now; of the only one, when none is open."""
+        """What the tables and filters of a partition may take that has no other beside it."""
         return max(self._share_min, int(self.limit_bytes * TABLE_PART))
 
     def join(self) -> PartitionBudget:

@@ -11,16 +11,11 @@ from headrace.store.run import U64, Run
 I64 = npt.NDArray[np.int64]
 
 
-def words_at(words: U64, ids: I64) -> U64:
-    """Copies of these rows."""
-    found: U64 = np.empty((len(ids), words.shape[1]), np.uint64)
-    take(words, ids, found)
-    return found
-
-
 def rows_at(run: Run, ids: I64) -> Run:
     """These rows of a run, over the same heap."""
-    return Run(run.hashes.take(ids), words_at(run.words, ids), run.heap)
+    words: U64 = np.empty((len(ids), run.words.shape[1]), np.uint64)
+    take(run.words, ids, words)
+    return Run(run.hashes.take(ids), words, run.heap)
 
 
 def rows_where(run: Run, mask: npt.NDArray[np.bool_]) -> Run:
