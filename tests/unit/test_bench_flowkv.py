@@ -44,7 +44,7 @@ def test_a_fine_batch_lies_in_one_slice(tmp_path: Path) -> None:
 
 def test_every_query_finds_the_streams_it_reads() -> None:
     streams = set(flowkv._views(queries.NAMES))
-    assert streams == {"bid", "busy", "dense", "fine", "person", "auction"}
+    assert streams == {"bid", "long", "busy", "dense", "fine", "person", "auction"}
     assert all(set(flowkv._views_of(name)) <= streams for name in flowkv._asked("headrace", queries.NAMES))
 
 

@@ -4,13 +4,15 @@ Every side reads the same files in the same batches with the same number of part
 every batch, and writes to Spark's `noop` sink; state is larger than the host's memory limit. A side runs in
 a Spark application of its own, so that its host serves nothing else, and runs every query over a short
 stream first, so that none is slow for being the first. Throughput is input rows over batch time, after the
-first batches. One more side, the floor, has the rows and no state.
+first batches. One more side, the floor, has the rows and no state. Reading ahead is measured with all of
+the state in the page cache, and with none of it there.
 """
 
 from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ from pyspark.errors import StreamingQueryException
 from rich.console import Console
 
 from headrace.bench import flowkv_floor, flowkv_spark, report
+from headrace.bench.cold import cold_files
 from headrace.bench.flowkv_input import FULL, QUICK, Scale, read, warm_folder, write
 from headrace.bench.follow import Ran, follow
 from headrace.bench.hostwatch import forget_peaks, host_peak_bytes
@@ -31,6 +34,8 @@ from headrace.errors import QueryError
 PARTITIONS = 2
 SLICED, PER_WINDOW = "sliced", "once_per_window"  # q5 as it is, and with a copy of each row per window
 NOT_AHEAD = "nothing_ahead"  # q11_median without reading sessions before they end
+COLD, COLD_NOT_AHEAD = "cold", "cold_nothing_ahead"  # both on a disk that no cache helps
+EXTRAS = {"q5": (SLICED, PER_WINDOW), "q11_median": (NOT_AHEAD, COLD, COLD_NOT_AHEAD)}
 SPARK_BATCHES = 6  # Spark takes up to half a minute for one; with fewer its state stays smaller
 READ_RATIO = "spark.headrace.read.ratio"
 STORES = {"headrace": "auto", "rocksdb": "rocksdb"}
@@ -89,7 +94,7 @@ def _views(names: Iterable[str]) -> tuple[str, ...]:
 
 def _views_of(name: str) -> tuple[str, ...]:
     """The streams that a query reads, those of its extras included."""
-    return (*_inputs(name), *_inputs(SLICED)) if name == "q5" else _inputs(name)
+    return tuple(view for one in (name, *EXTRAS.get(name, ())) for view in _inputs(one))
 
 
 def _inputs(name: str) -> tuple[str, ...]:
@@ -100,6 +105,8 @@ def _inputs(name: str) -> tuple[str, ...]:
         return ("dense",)
     if name == "q7":
         return ("busy",)
+    if name in (COLD, COLD_NOT_AHEAD):
+        return ("long",)
     return ("fine",) if name in (SLICED, PER_WINDOW) else ("bid",)
 
 
@@ -139,14 +146,16 @@ def _asked(side: str, names: Sequence[str]) -> list[str]:
     """What a side is asked to run."""
     if side == "spark":
         return [name for name in names if name in flowkv_spark.NAMES]
-    extras = (("q5", SLICED), ("q5", PER_WINDOW), ("q11_median", NOT_AHEAD)) if side == "headrace" else ()
-    return [*names, *(extra for name, extra in extras if name in names)]
+    extras = EXTRAS if side == "headrace" else {}
+    return [*names, *(extra for name, those in extras.items() if name in names for extra in those)]
 
 
 def _measure(spark: Any, side: str, name: str, scale: Scale, scratch: Path, console: Console) -> Outcome:
     forget_peaks(spark)
-    ran = _run(spark, side, name, scratch / "input", scratch / side, console)
-    rate = ran.rows_per_s(scale.skipped)
+    is_cold = name in (COLD, COLD_NOT_AHEAD)
+    with cold_files(scratch / side) if is_cold else nullcontext():
+        ran = _run(spark, side, name, scratch / "input", scratch / side, console)
+    rate = ran.rows_per_s(scale.long.batches // 2 if is_cold else scale.skipped)
     return _with_host(spark, ran, rate) if side in STORES else Outcome(rate)
 
 
@@ -167,7 +176,9 @@ def _query(spark: Any, side: str, name: str, files: Path) -> Any:
     (bids,) = streams
     if name in (SLICED, PER_WINDOW):
         return queries.q5(bids) if name == SLICED else queries.counts_per_window(bids)
-    if name == NOT_AHEAD:
+    if name == COLD:
+        return queries.q11_median(bids)
+    if name in (NOT_AHEAD, COLD_NOT_AHEAD):
         spark.conf.set(READ_RATIO, "0")
         unread = queries.q11_median(bids)
         spark.conf.unset(READ_RATIO)
@@ -215,9 +226,14 @@ def _report(scale: Scale, names: Sequence[str], outcomes: Outcomes, console: Con
         ratios["slices"] = once.bytes_per_row / per_window.bytes_per_row
         stored = [f"{one.bytes_per_row:.1f} bytes per bid" for one in (once, per_window)]
         console.print(f"q5 stores {stored[0]}; once per window it would be {stored[1]}")
-    ahead, behind = outcomes.get(("headrace", "q11_median")), outcomes.get(("headrace", NOT_AHEAD))
-    if ahead and behind:
-        ratios["predictive"] = ahead.rows_per_s / behind.rows_per_s
+    ahead = outcomes.get(("headrace", "q11_median"))
+    for ratio, on, off in (
+        ("predictive", COLD, COLD_NOT_AHEAD),
+        ("predictive_cached", "q11_median", NOT_AHEAD),
+    ):
+        found_on, found_off = outcomes.get(("headrace", on)), outcomes.get(("headrace", off))
+        if found_on and found_off:
+            ratios[ratio] = found_on.rows_per_s / found_off.rows_per_s
     asked = [(side, name) for side in TITLES for name in _asked(side, names)]
     hosted = {f"{side}.{name}": one for (side, name), one in outcomes.items() if side in STORES}
     return report.last_line(

@@ -6,6 +6,7 @@ comes late enough for all of them to exist. One micro-batch is `FILES_PER_BATCH`
 - `bid` is sparse: a bidder pauses for longer than a session's gap now and then, and so sessions end.
 - `busy` is dense, for fixed windows: a window has several bids of a key, as where windows are long.
 - `dense` is denser still, for windows that slide: so has the time between two windows.
+- `long` is `bid` for so long that as many sessions end as begin.
 - `fine` is in batches shorter than a slice: what is stored per bid then depends on nothing but the slices.
 - Persons and auctions are few among the events, so q8 has its own, denser, stretch of them.
 """
@@ -58,6 +59,7 @@ class Scale:
     """How much there is of each stream."""
 
     sparse: Stretch
+    long: Stretch
     busy: Stretch
     dense: Stretch
     fine: Stretch
@@ -66,13 +68,14 @@ class Scale:
     skipped: int  # first batches, in which state is still small
 
     def of(self, view: str) -> Stretch:
-        named = {"busy": self.busy, "dense": self.dense, "fine": self.fine}
+        named = {"long": self.long, "busy": self.busy, "dense": self.dense, "fine": self.fine}
         return named.get(view, self.sparse)
 
 
 FINE = Stretch(batches=8, events=50_000, rate=100_000, active=200_000)
 FULL = Scale(
     sparse=Stretch(batches=8, events=800_000, rate=200_000, active=1_000_000),
+    long=Stretch(batches=14, events=800_000, rate=200_000, active=1_000_000),
     busy=Stretch(batches=8, events=800_000, rate=320_000, active=400_000),
     dense=Stretch(batches=24, events=800_000, rate=1_280_000, active=400_000),
     fine=FINE,
@@ -82,6 +85,7 @@ FULL = Scale(
 )
 QUICK = Scale(
     sparse=Stretch(batches=4, events=350_000, rate=70_000, active=500_000),
+    long=Stretch(batches=8, events=350_000, rate=70_000, active=500_000),
     busy=Stretch(batches=4, events=350_000, rate=70_000, active=200_000),
     dense=Stretch(batches=12, events=350_000, rate=280_000, active=150_000),
     fine=FINE,

@@ -14,7 +14,6 @@ from pathlib import Path
 from headrace.blob.base import Blobs
 from headrace.blob.copies import LocalCopies
 from headrace.blob.files import FileBlobs
-from headrace.blob.objects import ObjectBlobs, endpoint_of
 from headrace.blob.patient import PatientBlobs
 from headrace.clock import Clock, SystemClock
 
@@ -47,6 +46,8 @@ class Locations:
         return {location: round(ms) for location, ms in waited.items() if ms > 0}
 
     def _objects(self, location: str) -> Blobs:
+        from headrace.blob.objects import ObjectBlobs, endpoint_of  # only who needs a client loads one
+
         # Two stores may have a bucket of one name.
         copies = LocalCopies.open(self.local, f"{endpoint_of(os.environ)} {location}")
         copies.drop_unused(self._clock.now_ms())

@@ -17,9 +17,9 @@ from headrace.host.contract import Ticket
 from headrace.ids import new_write_id, spec_digest
 from headrace.store.contract import FileKind, Seal, Sections
 from headrace.store.open import kinds_of
-from headrace.store.rocksdb_files import SST, SstFile, checksum
 from headrace.store.seal import write_segment
 from headrace.store.segment import Segment
+from headrace.store.sst import SST, SstFile, checksum
 
 
 @dataclass(frozen=True)

@@ -21,9 +21,9 @@ from headrace.host.home import PartitionHome, entry_of
 from headrace.spec import OperatorSpec
 from headrace.store.contract import FileKind, Sections
 from headrace.store.open import kinds_of
-from headrace.store.rocksdb_files import SstFile, checksum
 from headrace.store.seal import write_segment
 from headrace.store.segment import Segment
+from headrace.store.sst import SstFile, checksum
 
 _LOST = "hr.start or `headrace recover <checkpoint>` takes the batch back"
 

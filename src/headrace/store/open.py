@@ -16,7 +16,6 @@ from headrace.store.memory import EndlessBudget, MemoryStore
 from headrace.store.migrate import GrowingBudget, MovingStore, found_as
 from headrace.store.range import open_range
 from headrace.store.rmw import RmwStore
-from headrace.store.rocksdb import RocksStore
 from headrace.store.segment import Segment
 from headrace.store.session import SessionStore, session_kinds
 
@@ -51,6 +50,8 @@ def open_store(
         inner = _open_layout(spec, name, growing, seal, segments, watermark_us, known_keys)
         return MovingStore(inner, growing, name)
     if spec.store == "rocksdb":
+        from headrace.store.rocksdb import RocksStore  # a host without such a store need not load RocksDB
+
         return RocksStore(
             lambda part, put, views: _open_layout(spec, name, part, put, views, watermark_us, known_keys),
             spec,

@@ -15,7 +15,6 @@ import os
 import shutil
 import tempfile
 import weakref
-import zlib
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -25,44 +24,15 @@ from typing import Any
 import rocksdict
 
 from headrace.errors import StateCorrupt, TryAgain
-from headrace.format.segment import SectionEntry
 from headrace.store.segment import Segment
+from headrace.store.sst import checksum
 
-SST = "sst"  # the kind of RocksDB's files in a manifest
 _CACHE_MIN = 1 << 20
 _WRITE_PART = 3  # a third of the memory may be unflushed writes
 _MANIFEST_BYTES = 1 << 20
 _LEVEL_0_FILES = 4  # RocksDB's own trigger of compaction
 _FILE_MIN = 1 << 20
 _CHECKPOINT = "checkpoint"
-
-
-class SstFile(Segment):
-    """A file of RocksDB among the files of a version: the host needs no more than its name and size."""
-
-    def __init__(self, path: str, label: str, size: int, checksum: int) -> None:
-        self.path, self.label, self.size, self.checksum = path, label, size, checksum
-        self.kind, self.width = SST, 0
-        self.sections = {0: SectionEntry(0, 0, 0, 0, 0, 0, 0, 0)}
-
-    @property
-    def memory_bytes(self) -> int:
-        return 0
-
-    def release(self, number: int) -> None:
-        """It has nothing in memory."""
-
-    def close(self) -> None:
-        """It has nothing open."""
-
-
-def checksum(path: Path) -> int:
-    """CRC-32 of a file."""
-    value = 0
-    with open(path, "rb") as file:
-        while data := file.read(1 << 20):
-            value = zlib.crc32(data, value)
-    return value
 
 
 class Database:

@@ -36,6 +36,8 @@ from headrace.store.session_table import SessionTable, Stretches
 from headrace.store.slices import times_of
 from headrace.store.table import Ids, Table
 
+LOAD_HASHES = 1 << 13  # read from disk at a time: copies of their rows lie beside the share for a moment
+
 
 def timer_shape(spec: OperatorSpec) -> timers.TimerShape:
     """How the timers of an operator's sessions are written."""
@@ -134,10 +136,11 @@ class SessionStore:
 
     def _load(self, hashes: U64) -> None:
         """Bring the rows of hashes that are not in memory there; hashes are ordered and distinct."""
-        run = self.absent(hashes)
-        if len(run):
-            self.table.insert(run)
-            self._absent = max(0, self._absent - len(run))
+        for start in range(0, len(hashes), LOAD_HASHES):  # a range of hashes is a range of every segment
+            run = self.absent(hashes[start : start + LOAD_HASHES])
+            if len(run):
+                self.table.insert(run)
+                self._absent = max(0, self._absent - len(run))
 
     def absent(self, hashes: U64) -> Run:
         """The live sessions that are not in memory, of ordered, distinct hashes."""
