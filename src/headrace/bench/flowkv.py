@@ -22,7 +22,7 @@ from rich.console import Console
 
 from headrace.bench import flowkv_floor, flowkv_spark, report
 from headrace.bench.cold import cold_files
-from headrace.bench.flowkv_input import FULL, QUICK, Scale, read, warm_folder, write
+from headrace.bench.flowkv_input import FULL, QUICK, WARM, Scale, read, warm_folder, write
 from headrace.bench.follow import Ran, follow
 from headrace.bench.hostwatch import forget_peaks, host_peak_bytes
 from headrace.bench.nexmark import queries
@@ -36,7 +36,7 @@ SLICED, PER_WINDOW = "sliced", "once_per_window"  # q5 as it is, and with a copy
 NOT_AHEAD = "nothing_ahead"  # q11_median without reading sessions before they end
 COLD, COLD_NOT_AHEAD = "cold", "cold_nothing_ahead"  # both on a disk that no cache helps
 EXTRAS = {"q5": (SLICED, PER_WINDOW), "q11_median": (NOT_AHEAD, COLD, COLD_NOT_AHEAD)}
-SPARK_BATCHES = 6  # Spark takes up to half a minute for one; with fewer its state stays smaller
+SPARK_BATCHES, SPARK_WARM = 6, 3  # Spark takes up to half a minute for one; with fewer its state is smaller
 READ_RATIO = "spark.headrace.read.ratio"
 STORES = {"headrace": "auto", "rocksdb": "rocksdb"}
 SETTINGS = {
@@ -162,12 +162,13 @@ def _measure(spark: Any, side: str, name: str, scale: Scale, scratch: Path, cons
 def _run(spark: Any, side: str, name: str, files: Path, scratch: Path, console: Console) -> Ran:
     df = _query(spark, side, name, files)
     mode = "update" if side == "spark" and name in flowkv_spark.UPDATING else "append"
-    title = f"{TITLES[side]}, {name}" + (", warm-up" if files.name == "warm" else "")
+    title = f"{TITLES[side]}, {name}" + (", warm-up" if files.name == WARM else "")
     return follow(df, scratch / f"checkpoint-{name}-{files.name}", title, console, mode)
 
 
 def _query(spark: Any, side: str, name: str, files: Path) -> Any:
-    batches = SPARK_BATCHES if side == "spark" else None
+    of_spark = SPARK_WARM if files.name == WARM else SPARK_BATCHES
+    batches = of_spark if side == "spark" else None
     streams = [read(spark, files, view, batches) for view in _inputs(name)]
     if side == "floor":
         return flowkv_floor.query(name, PARTITIONS, *streams)

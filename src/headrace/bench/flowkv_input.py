@@ -25,6 +25,7 @@ from headrace.bench.nexmark import NexmarkConfig, NexmarkGenerator
 from headrace.bench.workload import FILES_PER_BATCH
 
 DELAY = "4 seconds"
+WARM = "warm"
 JOIN_EVENTS = 12  # 8 in 100 events are persons or auctions: as many rows as there are bids
 _COLUMNS = {
     "bid": ["auction", "bidder", "price", "dateTime"],
@@ -79,7 +80,7 @@ FULL = Scale(
     busy=Stretch(batches=8, events=800_000, rate=320_000, active=400_000),
     dense=Stretch(batches=24, events=800_000, rate=1_280_000, active=400_000),
     fine=FINE,
-    warm=Stretch(batches=12, events=50_000, rate=50_000, active=20_000),
+    warm=Stretch(batches=12, events=400_000, rate=200_000, active=100_000),
     memory_bytes=32 << 20,
     skipped=2,
 )
@@ -104,7 +105,7 @@ def write(scale: Scale, folder: Path, views: tuple[str, ...]) -> None:
 
 def warm_folder(folder: Path) -> Path:
     """Where the short streams are that a side gets warm with."""
-    return folder / "warm"
+    return folder / WARM
 
 
 def _write_view(stretch: Stretch, folder: Path, view: str) -> None:
