@@ -44,6 +44,7 @@ class Options:
     read_ratio: float = 0.02
     combine: Combine = "auto"
     amplification: float = 1.5
+    instances: int = 1
 
 
 @dataclass(frozen=True)
@@ -149,6 +150,12 @@ def _amplification(text: str) -> float:
     return float(text)
 
 
+def _instances(text: str) -> int:
+    if not re.fullmatch(r"[1-4]", text):
+        raise ValueError("say a number from 1 to 4")
+    return int(text)
+
+
 def _combine(text: str) -> str:
     if text not in COMBINING:
         raise ValueError("say auto, on or off")
@@ -233,6 +240,14 @@ SETTINGS: tuple[Setting, ...] = (
         "times the rows of open sessions that their log may have on disk before it is compacted (aur)",
         _amplification,
     ),
+    Setting(
+        "instances",
+        "instances",
+        "1 to 4",
+        "1",
+        "logs that the sessions of a partition are split over, each compacted by itself (aur)",
+        _instances,
+    ),
 )
 
 
@@ -257,6 +272,7 @@ def read_options(conf: Mapping[str, str], parallelism: int) -> Options:
         "read_ratio": 0.02,
         "combine": "auto",
         "amplification": 1.5,
+        "instances": 1,
     }
     for name in sorted(conf):
         if name == PREFIX.rstrip(".") or name.startswith(PREFIX):

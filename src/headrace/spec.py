@@ -139,6 +139,7 @@ class OperatorSpec:
     store: StoreName = "rmw"
     read_ratio: float = 0.02  # of the live sessions, how many are read ahead (aur); 0 for none
     amplification: float = 1.5  # times the live rows that a log of sessions may take on disk (aur)
+    instances: int = 1  # that the log of sessions is split into (aur)
     combined: bool = False  # rows were combined by key and slice before they were shuffled
 
     @property

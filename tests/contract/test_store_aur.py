@@ -12,4 +12,9 @@ EXPECTING = replace(SESSION, ends="v0")
 
 class TestAur(StoreContract):
     name = "aur"
-    cases = (keeping(SESSION), keeping(LATE_SESSION), keeping(EXPECTING))
+    cases = (
+        keeping(SESSION),
+        keeping(LATE_SESSION),
+        keeping(EXPECTING),
+        replace(keeping(SESSION), instances=2),
+    )

@@ -38,7 +38,7 @@ STORES: dict[str, tuple[OperatorSpec, ...]] = {
     "memory": (*FOLDS, *SESSIONS),
     "aar": KEPT,
     "range": KEPT,
-    "aur": (keeping(SESSION), keeping(LATE_SESSION)),
+    "aur": (keeping(SESSION), keeping(LATE_SESSION), replace(keeping(SESSION), instances=2)),
     "rocksdb": (*FOLDS, *SESSIONS, *KEPT, keeping(SESSION)),
 }
 

@@ -15,7 +15,8 @@ from headrace.spec import HASH, OperatorSpec
 from headrace.store.aur import AurStore
 from headrace.store.aur_buffer import many_ahead, soonest
 from headrace.store.aur_compact import INPUTS_MAX, ROWS_MIN, chosen
-from headrace.store.aur_log import LOG
+from headrace.store.aur_log import LOGS, logs_of, split
+from headrace.store.kept import KeptLayout, ordered, pieces_of
 from headrace.store.run import Run
 from headrace.testing.store_contract import SECOND, SESSION, keeping
 from headrace.testing.store_lab import StoreLab
@@ -41,9 +42,11 @@ def lab_in(folder: Path, ratio: float, share: int = SHARE) -> tuple[StoreLab, St
     return StoreLab(case, folder, share), StoreModel(case)
 
 
-def run(lab: StoreLab, model: StoreModel, epochs: int, keys: int = 30, *, compact: bool = False) -> None:
+def run(
+    lab: StoreLab, model: StoreModel, epochs: int, keys: int = 30, *, compact: bool = False, start: int = 0
+) -> None:
     """Every second a few keys begin, each with three rows in three epochs, on disk before they end."""
-    for now in range(epochs):
+    for now in range(start, start + epochs):
         rows = [
             Row((now - age) * keys + key, now * SECOND + key, key)
             for age in (0, 1, 2)
@@ -120,7 +123,7 @@ def test_the_log_forgets_sessions_that_are_over(tmp_path: Path) -> None:
     lab, model = lab_in(tmp_path, 0.02, 256 << 10)
     run(lab, model, 60, 100, compact=True)
     live = sum(len(group.rows) for group in model.groups.values())
-    kept = sum(segment.rows for segment in lab.store.segments if segment.kind == LOG)
+    kept = sum(segment.rows for segment in logs_of(lab.store.segments))
     assert kept < 4 * live + 2 * ROWS_MIN
 
 
@@ -182,3 +185,45 @@ def test_what_a_compaction_wrote_is_still_in_memory(tmp_path: Path) -> None:
     assert log.segments[0].rows > 1000
     assert not log.on_disk
     assert lab.epoch([], 200 * SECOND) == model.epoch([], 200 * SECOND)
+
+
+def test_rows_are_split_by_hash_and_none_is_lost() -> None:
+    case = keeping(SESSION)
+    layout = KeptLayout(replace(case, instances=3))
+    rows = [Row(key, key, key) for key in range(500)]
+    hashes = np.arange(500, dtype=np.uint64) + np.uint64(5 << 61)  # of one partition of eight
+    batch = batch_of(case, rows).set_column(0, HASH, pa.array(hashes.view(np.int64)))
+    run = ordered(pieces_of(layout, batch))
+    parts = split(layout, run, 3)
+    assert [kind.name for kind, _ in parts] == [*LOGS[:3]]
+    assert all(120 < len(part) < 220 and (np.diff(part.hashes) > 0).all() for _, part in parts)
+    assert sorted(np.concatenate([part.hashes for _, part in parts])) == run.hashes.tolist()
+    assert sum(len(part.heap) for _, part in parts) == len(run.heap), "each has the strings of its own rows"
+
+
+@pytest.mark.usefixtures("uniform")
+@pytest.mark.parametrize("share", [16 << 10, 256 << 10])
+def test_instances_are_compacted_by_themselves(tmp_path: Path, share: int) -> None:
+    case = replace(keeping(SESSION), store="aur", instances=2)
+    lab, model = StoreLab(case, tmp_path, share), StoreModel(case)
+    run(lab, model, 30, 100, compact=True)
+    lab.reopen()
+    run(lab, model, 30, 100, compact=True, start=30)
+    kinds = {segment.kind for segment in logs_of(lab.store.segments)}
+    assert kinds == {*LOGS[:2]}
+    live = sum(len(group.rows) for group in model.groups.values())
+    kept = sum(segment.rows for segment in logs_of(lab.store.segments))
+    assert kept < 4 * live + 4 * ROWS_MIN
+
+
+@pytest.mark.usefixtures("uniform")
+@pytest.mark.parametrize(("before", "after"), [(1, 3), (4, 1), (2, 3)])
+def test_a_query_goes_on_with_another_number_of_instances(tmp_path: Path, before: int, after: int) -> None:
+    case = replace(keeping(SESSION), store="aur", instances=before)
+    lab, model = StoreLab(case, tmp_path, 1 << 20), StoreModel(case)
+    run(lab, model, 10, 60)
+    lab.spec = replace(case, instances=after)
+    lab.reopen()
+    run(lab, model, 30, 60, compact=True, start=10)
+    kinds = {segment.kind for segment in logs_of(lab.store.segments)}
+    assert kinds <= {*LOGS[:after]}, "what the others had is dead"

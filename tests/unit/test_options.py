@@ -33,10 +33,11 @@ def test_every_setting_is_read() -> None:
         "spark.headrace.read.ratio": "0.1",
         "spark.headrace.combine": "on",
         "spark.headrace.space.amplification": "2.5",
+        "spark.headrace.instances": "3",
     }
     assert len(conf) == len(SETTINGS)
     assert read_options(conf, 1) == Options(
-        "/data/my state", "/fast", 3, True, 256 << 20, 8, "executor", "memory", "upload", 0.1, "on", 2.5
+        "/data/my state", "/fast", 3, True, 256 << 20, 8, "executor", "memory", "upload", 0.1, "on", 2.5, 3
     )
 
 

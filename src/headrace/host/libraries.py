@@ -1,33 +1,40 @@
-"""Code of libraries that the host is done with.
+"""What the start has left resident of the libraries' files.
 
-Importing the kernels leaves some 50 MB of the compiler's code resident, and no batch compiles anything. Its
-pages are only a copy of the file: whoever needs them again reads them again.
+Loading libraries and kernels touches some 130 MB of code and constants, most of all the compiler's, and no
+batch compiles anything. These pages are only copies of the files: whoever needs one again reads it again.
 """
 
 from __future__ import annotations
 
 import ctypes
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from mmap import MADV_DONTNEED
 from pathlib import Path
 
-COMPILER = "libllvmlite"
-_MAPS = Path("/proc/self/maps")
+_SMAPS = Path("/proc/self/smaps")
+_MAPPING = re.compile(r"([0-9a-f]+)-([0-9a-f]+) (\S{4}) \S+ \S+ \S+\s+(/.*)?")
 
 
-def let_go_of_code(library: str) -> None:
-    """Tell the kernel that the code of a library need not stay resident."""
+def let_go_of_files() -> None:
+    """Tell the kernel that what is mapped from files, and is the same there, need not stay resident."""
     with suppress(OSError, AttributeError):  # where this cannot be said, it only stays
         advise = ctypes.CDLL(None).madvise
-        for start, length in code_of(library, _MAPS.read_text().splitlines()):
+        for start, length in unwritten(_SMAPS.read_text().splitlines()):
             advise(ctypes.c_void_p(start), ctypes.c_size_t(length), MADV_DONTNEED)
 
 
-def code_of(library: str, maps: Iterable[str]) -> Iterator[tuple[int, int]]:
-    """Where the code of a library lies, and how long it is; never a page that could have been written."""
-    for line in maps:
-        fields = line.split(maxsplit=5)
-        if len(fields) == 6 and fields[1] == "r-xp" and Path(fields[5]).name.startswith(library):
-            start, end = (int(bound, 16) for bound in fields[0].split("-"))
-            yield start, end - start
+def unwritten(smaps: Iterable[str]) -> Iterator[tuple[int, int]]:
+    """Start and length of each mapping of a file that cannot be written, and of which no page was."""
+    found: tuple[int, int] | None = None
+    for line in smaps:
+        mapping = _MAPPING.fullmatch(line)
+        if mapping is not None:
+            start, end, may, path = int(mapping[1], 16), int(mapping[2], 16), mapping[3], mapping[4]
+            found = (start, end - start) if path and may[1] == "-" and may[3] == "p" else None
+        elif line.startswith("Private_Dirty:") and int(line.split()[1]):
+            found = None  # such as addresses that the loader wrote
+        elif line.startswith("VmFlags:") and found is not None:  # the last line of a mapping
+            yield found
+            found = None

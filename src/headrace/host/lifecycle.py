@@ -24,11 +24,12 @@ from headrace.host.settings import HostPaths, HostSettings
 START_WITHIN_S = 120.0  # the first host after an installation compiles its kernels
 _TAIL_BYTES = 1500
 
-# Keep resident memory tight: few arenas, large blocks go back to the system, no idle thread pools.
+# Keep resident memory tight: few arenas, large blocks go back to the system, no idle thread pools. Blocks
+# of a size that every batch needs again and again stay: new pages cost as much as filling them.
 _ENVIRONMENT = {
     "MALLOC_ARENA_MAX": "2",
-    "MALLOC_MMAP_THRESHOLD_": "262144",
-    "MALLOC_TRIM_THRESHOLD_": "262144",
+    "MALLOC_MMAP_THRESHOLD_": "4194304",
+    "MALLOC_TRIM_THRESHOLD_": "16777216",
     "ARROW_DEFAULT_MEMORY_POOL": "system",
     "NUMBA_NUM_THREADS": "1",
     "OMP_NUM_THREADS": "1",

@@ -27,7 +27,7 @@ from urllib.parse import parse_qsl, urlparse
 
 from headrace.host.contract import StateService
 from headrace.host.heartbeat import Heartbeat
-from headrace.host.libraries import COMPILER, let_go_of_code
+from headrace.host.libraries import let_go_of_files
 from headrace.host.locks import lock_within, one_at_a_time, remove_socket, socket_path
 from headrace.host.server import HostCore, HostServer
 from headrace.host.settings import HostPaths, HostSettings
@@ -154,7 +154,7 @@ def warm_kernels() -> None:
     folder = Path(kernels.origin or __file__).parent
     with one_at_a_time(folder):
         importlib.import_module("headrace.kernels.warm").warm()
-        let_go_of_code(COMPILER)
+        let_go_of_files()
 
 
 def open_by_name(name: str) -> Callable[[int, Path], StateService]:

@@ -72,6 +72,7 @@ def chosen(
         store=choice.store,
         read_ratio=options.read_ratio,
         amplification=options.amplification,
+        instances=options.instances,
         combined=combines(blueprint.spec, options.combine),
     )
     return replace(blueprint, spec=spec), choice

@@ -21,7 +21,7 @@ from headrace.spec import OperatorSpec
 from headrace.store import session_rows
 from headrace.store.aur_compact import SEGMENTS_HELD_MAX, SEGMENTS_MAX, LogCompaction, chosen
 from headrace.store.aur_held import last_time
-from headrace.store.aur_log import LOG, Rewritten, RowLog, log_kind
+from headrace.store.aur_log import LOGS, Rewritten, RowLog, log_kinds, logs_of
 from headrace.store.aur_read import SessionReader
 from headrace.store.budget import MemoryBudget
 from headrace.store.contract import Compaction, FileKind, Gathered, Seal, Write, of_kind
@@ -39,7 +39,7 @@ _FOREVER_US = (1 << 62) - 1
 
 def aur_kinds(spec: OperatorSpec) -> tuple[FileKind, ...]:
     """The kinds of segments that the store writes."""
-    return (*session_kinds(spec), log_kind(KeptLayout(spec)))
+    return (*session_kinds(spec), *log_kinds(KeptLayout(spec)))
 
 
 class SessionsBudget(MemoryBudget):
@@ -68,12 +68,12 @@ class AurStore:
     ) -> None:
         self.spec, self.budget, self.segments = spec, budget, segments
         self.layout = KeptLayout(spec)
-        kept = [segment for segment in segments if segment.kind != LOG]
+        kept = [segment for segment in segments if segment.kind not in LOGS]
         self.sessions = SessionStore(spec, SessionsBudget(budget), seal, kept, watermark_us, known_keys)
-        self.log = RowLog(self.layout, of_kind(segments, LOG))
+        self.log = RowLog(self.layout, logs_of(segments))
         self.reader = SessionReader(self.layout, self.sessions, self.log, budget)
         self._horizon_us: int | None = None  # no live session has an earlier row; None: not known
-        self._compacted_us: int | None = None  # the watermark of the last compaction of the log
+        self._compacted_us: dict[str, int | None] = {}  # the watermark of an instance's last compaction
 
     @property
     def seal(self) -> Seal:
@@ -194,8 +194,8 @@ class AurStore:
         return Gathered(self.seal, sections, (*of_sessions.spilled, *spilled))
 
     def settle(self, segments: list[Segment], watermark_us: int | None) -> None:
-        self.sessions.settle([segment for segment in segments if segment.kind != LOG], watermark_us)
-        self.log.settle(of_kind(segments, LOG))
+        self.sessions.settle([segment for segment in segments if segment.kind not in LOGS], watermark_us)
+        self.log.settle(logs_of(segments))
         self.segments = segments
         ahead_us = self.reader.ahead_us
         if ahead_us is not None and watermark_us is not None and watermark_us >= ahead_us:
@@ -203,26 +203,34 @@ class AurStore:
         self._make_room()
 
     def is_live(self, segment: Segment, watermark_us: int | None) -> bool:
-        if segment.kind != LOG:
+        if segment.kind not in LOGS:
             return self.sessions.is_live(segment, watermark_us)
         return self._horizon_us is None or last_time(segment) >= self._horizon_us
 
     def compaction(self, many: int | None = None) -> Compaction | None:
-        return self._log_compaction(many) or self.sessions.compaction(many)
+        of_logs = (self._log_compaction(kind, many) for kind in log_kinds(self.layout))
+        return next((one for one in of_logs if one is not None), None) or self.sessions.compaction(many)
 
-    def _log_compaction(self, many: int | None) -> Compaction | None:
-        segments, layout, mark = self.log.segments, self.sessions.layout, self.watermark_us
-        dead = layout.dead_through(mark)
+    def _log_compaction(self, kind: FileKind, many: int | None) -> Compaction | None:
+        """What one instance of the log needs."""
+        segments, layout, mark = (
+            of_kind(self.log.segments, kind.name),
+            self.sessions.layout,
+            self.watermark_us,
+        )
+        if not segments or (many is not None and len(segments) <= many):
+            return None
+        dead, before = layout.dead_through(mark), self._compacted_us.get(kind.name)
         past = [last_time(segment) <= dead for segment in segments]
-        since = None if mark is None or self._compacted_us is None else mark - self._compacted_us
+        since = None if mark is None or before is None else mark - before
         rested = since is None or since >= layout.window.width_us + layout.window.lateness_us
         rows, sizes = [segment.rows for segment in segments], [segment.size for segment in segments]
-        live = self.sessions.table.rows_kept(dead) if rested and self.sessions.is_complete else None
-        most = SEGMENTS_MAX if self.log.on_disk else SEGMENTS_HELD_MAX
+        live = self._live_rows(dead) if rested and self.sessions.is_complete else None
+        most = (SEGMENTS_MAX if self.log.on_disk else SEGMENTS_HELD_MAX) // self.spec.instances
         picked = chosen(rows, sizes, past, rested, self.spec.amplification, live, most)
-        if picked is None or (many is not None and len(segments) <= many):
+        if picked is None:
             return None
-        self._compacted_us = mark
+        self._compacted_us[kind.name] = mark
         inputs, metadata = tuple(segments[picked]), of_kind(self.segments, session_rows.ROWS)[::-1]
         find, last_us = self.log.sources(inputs), max(map(last_time, inputs))
 
@@ -235,4 +243,8 @@ class AurStore:
                 self.log.rewritten = Rewritten(meta.checksum, concatenated(written, self.layout))
             return meta is not None
 
-        return Compaction(inputs, log_kind(self.layout), write)
+        return Compaction(inputs, kind, write)
+
+    def _live_rows(self, dead_through: int) -> int:
+        """About how many rows of an instance belong to live sessions, which are all in memory."""
+        return self.sessions.table.rows_kept(dead_through) // self.spec.instances

@@ -1,5 +1,6 @@
 """The data log of a store of sessions: rows as they came, ordered by hash, in segments that only grow old.
 
+Rows are split by hash over instances, each with segments of its own kind, so that a compaction is short.
 Invariants: a row is in one segment, or in the running epoch. The rows of a committed segment may also be
 held in memory (`HeldRows`). A segment has one section, whose number is its latest time.
 Threads: the partition's own; a compaction leaves what it wrote in `rewritten`.
@@ -10,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from headrace.store.aur_held import HeldRows, last_time, pick, runs_of
 from headrace.store.contract import FileKind, Seal, Sections
 from headrace.store.kept import I64, Flags, KeptLayout, ordered, taken, times_in
@@ -18,13 +21,36 @@ from headrace.store.merge import Source
 from headrace.store.run import U64, Run
 from headrace.store.segment import Segment
 
-LOG = "log"
+LOGS = ("log", "log1", "log2", "log3")  # the kinds of the instances' segments
 CHUNK_ROWS = 1 << 16
 FEW_BYTES = 8 << 20  # a compaction of no more than that reads memory, and leaves what it wrote there
 
 
-def log_kind(layout: KeptLayout) -> FileKind:
-    return FileKind(LOG, layout, appends=True)
+def log_kinds(layout: KeptLayout) -> tuple[FileKind, ...]:
+    """Of all instances there may be: there may have been more of them than there are."""
+    return tuple(FileKind(name, layout, appends=True) for name in LOGS)
+
+
+def logs_of(segments: Sequence[Segment]) -> list[Segment]:
+    """The segments of all instances, in their order."""
+    return [segment for segment in segments if segment.kind in LOGS]
+
+
+def split(layout: KeptLayout, run: Run, instances: int) -> list[tuple[FileKind, Run]]:
+    """An ordered run by instance, as far as these have any rows of it."""
+    kinds = log_kinds(layout)
+    if instances == 1:
+        return [(kinds[0], run)] if len(run) else []
+    of_row = instance_of(run.hashes, instances)
+    parts = ((kind, of_row == number) for number, kind in enumerate(kinds[:instances]))
+    return [(kind, taken(layout, run, there)) for kind, there in parts if there.any()]
+
+
+def instance_of(hashes: U64, instances: int) -> U64:
+    """The instance of each hash; a partition is a range of hashes, so their first bits say nothing."""
+    spread = hashes * np.uint64(0x9E3779B97F4A7C15)
+    found: U64 = (spread >> np.uint64(32)) * np.uint64(instances) >> np.uint64(32)
+    return found
 
 
 def sections_of(layout: KeptLayout, run: Run) -> Sections:
@@ -49,7 +75,7 @@ class RowLog:
     rows_in: int = 0  # of the running epoch
     _fresh: list[Run] = field(default_factory=list)
     _arranged: bool = False
-    _gathered: Run | None = None  # what the running epoch leaves to be sealed
+    _gathered: dict[str, Run] = field(default_factory=dict)  # what the epoch leaves to be sealed, by kind
     fresh_bytes: int = 0
     held: HeldRows = field(init=False)
     rewritten: Rewritten = field(init=False)
@@ -78,9 +104,8 @@ class RowLog:
 
     def spill(self, seal: Seal) -> None:
         """Write the rows of the running epoch, so that they leave memory."""
-        run = self.arranged()
-        if len(run):
-            self.spilled.append(seal(log_kind(self.layout), sections_of(self.layout, run)))
+        for kind, run in self._split(self.arranged()):
+            self.spilled.append(seal(kind, sections_of(self.layout, run)))
         self._fresh, self._arranged, self.fresh_bytes = [], False, 0
 
     # ── rows out ─────────────────────────────────────────────────────────────────────────────
@@ -153,21 +178,26 @@ class RowLog:
         wanted = alive(run)
         if not wanted.all():
             run = taken(self.layout, run, wanted)
-        self._gathered = run
-        return ((log_kind(self.layout), sections_of(self.layout, run)),) if len(run) else ()
+        parts = self._split(run)
+        self._gathered = {kind.name: part for kind, part in parts}
+        return tuple((kind, sections_of(self.layout, part)) for kind, part in parts)
+
+    def _split(self, run: Run) -> list[tuple[FileKind, Run]]:
+        return split(self.layout, run, self.layout.spec.instances)
 
     def settle(self, segments: list[Segment]) -> None:
         known = {*self.segments, *self.spilled}
+        newest = {segment.kind: segment for segment in segments}
         self.held.keep(set(segments))
         for segment in segments:
             if segment not in known:
-                self._hold_new(segment, segment is segments[-1])
-        self.segments, self.spilled, self._gathered = segments, [], None
+                self._hold_new(segment, segment is newest[segment.kind])
+        self.segments, self.spilled, self._gathered = segments, [], {}
         self._fresh, self._arranged, self.fresh_bytes, self.rows_in = [], False, 0, 0
 
     def _hold_new(self, segment: Segment, newest: bool) -> None:
         """Hold the rows of a new segment, if it is what was gathered or rewritten."""
-        run, rewritten = self._gathered, self.rewritten
+        run, rewritten = self._gathered.get(segment.kind), self.rewritten
         if newest and run is not None and _is_of(segment, self.layout, run):
             self.held.hold(segment, run)
         elif len(rewritten.run) and segment.checksum == rewritten.checksum:

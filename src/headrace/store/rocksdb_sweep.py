@@ -14,7 +14,7 @@ from headrace.kernels.lookup import Mask
 from headrace.spec import OperatorSpec
 from headrace.store import session_rows
 from headrace.store.aur_compact import sessions_of
-from headrace.store.aur_log import LOG
+from headrace.store.aur_log import LOGS
 from headrace.store.contract import FileKind
 from headrace.store.kept import KeptLayout, ordered
 from headrace.store.run import Run
@@ -38,7 +38,7 @@ def habit_of(spec: OperatorSpec, kind: FileKind) -> Habit:
         return Habit()
     if kind.name == TIMERS:
         return Habit(expires=True)
-    return Habit(dated=True, whole=kind.name != LOG)
+    return Habit(dated=True, whole=kind.name not in LOGS)
 
 
 def alive(
@@ -47,7 +47,7 @@ def alive(
     """Which rows of an ordered run of a dated kind may still be wanted; `sessions` has all session rows."""
     layout = SessionLayout(spec)
     dead_through = layout.dead_through(watermark_us)
-    if kind.name != LOG:
+    if kind.name not in LOGS:
         living: Mask = layout.lasts(run) > dead_through
         return living
     found, _ = session_rows.rows_of(layout, sessions, np.unique(run.hashes))
