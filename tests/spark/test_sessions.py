@@ -55,8 +55,9 @@ def test_a_session_comes_again_within_its_lateness(case: Case) -> None:
     ]
 
 
-@pytest.mark.parametrize("expecting", [False, True])
-def test_kept_rows_of_a_session_outlive_hosts(case: Case, expecting: bool) -> None:
+@pytest.mark.parametrize(("expecting", "instances"), [(False, 1), (True, 1), (False, 3)])
+def test_kept_rows_of_a_session_outlive_hosts(case: Case, expecting: bool, instances: int) -> None:
+    """The second run has one instance again."""
     ends = F.col("ts") + F.expr("interval 1 minute") if expecting else None
 
     def medians() -> DataFrame:
@@ -68,7 +69,11 @@ def test_kept_rows_of_a_session_outlive_hosts(case: Case, expecting: bool) -> No
 
     case.feed(("a", 100, 1.0), ("b", 102, 1.0), ("a", 114, 2.0))
     case.feed(("c", 114, 1.0))
-    assert case.run(medians()) == []
+    case.spark.conf.set("spark.headrace.instances", str(instances))
+    try:
+        assert case.run(medians()) == []
+    finally:
+        case.spark.conf.unset("spark.headrace.instances")
     case.kill_hosts()
     case.feed(("a", 107, 4.0), ("b", 99, 9.0), ("c", 140, 1.0))
     assert case.run(medians()) == [
