@@ -39,7 +39,7 @@ STORES: dict[str, tuple[OperatorSpec, ...]] = {
     "aar": KEPT,
     "range": KEPT,
     "aur": (keeping(SESSION), keeping(LATE_SESSION), replace(keeping(SESSION), instances=2)),
-    "rocksdb": (*FOLDS, *SESSIONS, *KEPT, keeping(SESSION)),
+    "rocksdb": (*FOLDS, *SESSIONS, *KEPT, keeping(SESSION), replace(keeping(SESSION), instances=2)),
 }
 
 rows_strategy = st.lists(

@@ -6,7 +6,7 @@ comes late enough for all of them to exist. One micro-batch is `FILES_PER_BATCH`
 - `bid` is sparse: a bidder pauses for longer than a session's gap now and then, and so sessions end.
 - `busy` is dense, for fixed windows: a window has several bids of a key, as where windows are long.
 - `dense` is denser still, for windows that slide: so has the time between two windows.
-- `long` is `bid` for so long that as many sessions end as begin.
+- `long` is `bid` for so long that sessions end in every batch of its second half.
 - `fine` is in batches shorter than a slice: what is stored per bid then depends on nothing but the slices.
 - Persons and auctions are few among the events, so q8 has its own, denser, stretch of them.
 """

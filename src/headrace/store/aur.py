@@ -213,11 +213,8 @@ class AurStore:
 
     def _log_compaction(self, kind: FileKind, many: int | None) -> Compaction | None:
         """What one instance of the log needs."""
-        segments, layout, mark = (
-            of_kind(self.log.segments, kind.name),
-            self.sessions.layout,
-            self.watermark_us,
-        )
+        segments = of_kind(self.log.segments, kind.name)
+        layout, mark = self.sessions.layout, self.watermark_us
         if not segments or (many is not None and len(segments) <= many):
             return None
         dead, before = layout.dead_through(mark), self._compacted_us.get(kind.name)
