@@ -125,6 +125,39 @@ def test_a_host_that_follows_goes_on_from_the_log(host: Host, tmp_path: Path) ->
     assert after.manifests() == [0, 1]
 
 
+def test_a_host_goes_on_when_the_one_before_publishes_what_it_is_about_to_read(
+    host: Host, tmp_path: Path
+) -> None:
+    host.run(0)
+    after = Host(tmp_path)
+    after.at = lambda moment: host.jobs.drain() if moment is Moment.RECOVERING else None
+    assert after.results(1)[1]["a"] == (2, 2)
+    assert after.moments[0] is Moment.RECOVERING
+    after.jobs.drain()
+    assert (after.manifests(), after.logged()) == ([0, 1], [])
+
+
+def test_a_host_goes_on_when_the_one_before_removes_what_it_just_sealed(
+    host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host.run(0)
+    plain = Path.replace
+
+    def then_removed(self: Path, target: Path) -> Path:
+        plain(self, target)
+        monkeypatch.setattr(Path, "replace", plain)
+        host.jobs.drain()
+        assert not target.exists()
+        return target
+
+    monkeypatch.setattr(Path, "replace", then_removed)
+    after = Host(tmp_path)
+    assert after.results(1)[1]["a"] == (2, 2)
+    assert Path.replace is plain
+    after.jobs.drain()
+    assert (after.manifests(), after.logged()) == ([0, 1], [])
+
+
 def test_a_machine_that_has_neither_says_what_to_do(host: Host, tmp_path: Path) -> None:
     host.run(0)
     with pytest.raises(StateMissing, match="version 0 is missing") as told:

@@ -59,8 +59,7 @@ def manifest(home: PartitionHome) -> Manifest:
     """A version with one segment, which is in the log only."""
     width = KINDS[0].shape.width
     run = Run(np.arange(3, dtype=np.uint64), np.ones((3, width), np.uint64), np.zeros(0, np.uint8))
-    seal_at(local_file(home), KINDS[0], [(0, [run])])
-    segment = home.open_segment(local_file(home), KINDS[0])
+    segment = seal_at(local_file(home), KINDS[0], [(0, [run])])
     entry = entry_of(segment)
     segment.close()
     return Manifest(

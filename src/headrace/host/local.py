@@ -45,9 +45,7 @@ class LocalSealer:
         return planned
 
     def __call__(self, kind: FileKind, sections: Sections) -> Segment:
-        path = self.log.file(self.names.pop(0) if self.names else self._new())
-        seal_at(path, kind, sections)
-        return self.home.open_segment(path, kind)
+        return seal_at(self.log.file(self.names.pop(0) if self.names else self._new()), kind, sections)
 
     def place(self, path: Path, label: str) -> Segment:
         size, check, target = path.stat().st_size, checksum(path), self.log.file(self._new())
@@ -64,12 +62,18 @@ class LocalSealer:
         return self.home.new_segment(self.ticket, self.run)
 
 
-def seal_at(path: Path, kind: FileKind, sections: Sections) -> None:
-    """Write a segment; it has its name when it is whole."""
-    staged = path.with_name(hidden_name())
+def seal_at(path: Path, kind: FileKind, sections: Sections) -> Segment:
+    """Write a segment; it has its name when it is whole.
+
+    It is open by then: once it has its name, another host with the same log may publish and remove it.
+    """
+    staged, shape = path.with_name(hidden_name()), kind.shape
     with writing(path):
-        write_segment(staged, kind.shape.width, sections, kind.shape.variable_words, sync=False)
+        write_segment(staged, shape.width, sections, shape.variable_words, sync=False)
+        segment = Segment.open(staged, shape.width, shape.variable_key_words, kind=kind.name)
         staged.replace(path)
+    segment.path = str(path)
+    return segment
 
 
 def sealed_from(log: LocalLog, entry: LogEntry) -> list[SegmentEntry]:
@@ -80,9 +84,7 @@ def sealed_from(log: LocalLog, entry: LogEntry) -> list[SegmentEntry]:
 
 
 def _sealed(log: LocalLog, kind: FileKind, planned: Planned) -> SegmentEntry:
-    path, shape = log.file(planned.name), kind.shape
-    seal_at(path, kind, planned.sections)
-    segment = Segment.open(path, shape.width, shape.variable_key_words, kind=kind.name)
+    segment = seal_at(log.file(planned.name), kind, planned.sections)
     try:
         return entry_of(segment)
     finally:

@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass
 
 from headrace.checkpoint.log import LocalLog
@@ -299,7 +300,8 @@ class Partition:
             self.pipeline.drop()
         logged = [] if base is None else [entry for entry in self.log.entries() if entry.version == base]
         if logged and (shared is None or shared < logged[-1]):
-            return self._recovered(logged[-1])
+            with suppress(FileNotFoundError):  # another host of this machine has just published it
+                return self._recovered(logged[-1])
         manifest = restore(self.home.blobs, self.home.prefix, base)
         for entry in logged:
             self.log.remove(entry)
