@@ -3,17 +3,19 @@
 Every side reads the same files in the same batches with the same number of partitions, commits durably
 every batch, and writes to Spark's `noop` sink; state is larger than the host's memory limit. A side runs in
 a Spark application of its own, so that its host serves nothing else, and runs every query over a short
-stream first, so that none is slow for being the first. Throughput is input rows over batch time, after the
-first batches. One more side, the floor, has the rows and no state. Reading ahead is measured with all of
-the state in the page cache, and with none of it there.
+stream first, so that none is slow for being the first. Then they take turns, query by query. Throughput is
+input rows over batch time, after the first batches. One more side, the floor, has the rows and no state.
+Reading ahead is measured with all of the state in the page cache, and with none of it there.
 """
 
 from __future__ import annotations
 
+import itertools
 import tempfile
 from collections.abc import Iterable, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +31,7 @@ from headrace.bench.nexmark import queries
 from headrace.bench.session import local_session
 from headrace.bench.sides import FLOOR
 from headrace.bench.sides import ROCKSDB as SPARK_ROCKSDB
+from headrace.bench.turns import Turn
 from headrace.errors import QueryError
 
 PARTITIONS = 2
@@ -78,12 +81,21 @@ def run(*, quick: bool = False, only: Sequence[str] = (), console: Console | Non
 
 def measure_all(scale: Scale, names: Sequence[str], console: Console) -> str:
     outcomes: Outcomes = {}
-    with tempfile.TemporaryDirectory(prefix="headrace-bench-") as folder:
+    with tempfile.TemporaryDirectory(prefix="headrace-bench-") as folder, ExitStack() as open_sides:
         scratch = Path(folder)
         console.print(f"writing {scale.sparse.batches} batches of {scale.sparse.events:,} events …")
         write(scale, scratch / "input", _views(names))
-        for side in TITLES:
-            outcomes.update(_measure_side(side, scale, names, scratch, console))
+        sides = [side for side in TITLES if _asked(side, names)]
+        turns = {side: open_sides.enter_context(_turn(side, scale, scratch)) for side in sides}
+        for side, turn in turns.items():
+            turn.call(_warm_up, side, [name for name in names if name in _asked(side, names)], scratch)
+        for name, side in itertools.product(names, sides):
+            for asked in (one for one in (name, *EXTRAS.get(name, ())) if one in _asked(side, names)):
+                found = turns[side].call(_measured, side, asked, scale, scratch)
+                if isinstance(found, Outcome):
+                    outcomes[side, asked] = found
+                else:  # the others are still worth having
+                    console.print(f"{TITLES[side]}, {asked}: {found}")
     return _report(scale, names, outcomes, console)
 
 
@@ -110,31 +122,30 @@ def _inputs(name: str) -> tuple[str, ...]:
     return ("fine",) if name in (SLICED, PER_WINDOW) else ("bid",)
 
 
-def _measure_side(
-    side: str, scale: Scale, names: Sequence[str], scratch: Path, console: Console
-) -> Outcomes:
+def _turn(side: str, scale: Scale, scratch: Path) -> Turn:
     settings = {
         "spark.headrace.memory": str(scale.memory_bytes),
         "spark.headrace.partitions": str(PARTITIONS),
         "spark.sql.session.timeZone": "UTC",
         **SETTINGS[side],
     }
-    asked, found = _asked(side, names), Outcomes()
-    if not asked:
-        return found
-    with local_session(f"headrace-bench-flowkv-{side}", scratch / side, PARTITIONS, settings) as spark:
-        for name in asked:
-            try:
-                if name in names:
-                    _run(spark, side, name, warm_folder(scratch / "input"), scratch / side, console)
-            except (QueryError, StreamingQueryException):  # it will be said when it is measured
-                continue
-        for name in asked:
-            try:
-                found[side, name] = _measure(spark, side, name, scale, scratch, console)
-            except (QueryError, StreamingQueryException) as error:  # the others are still worth having
-                console.print(f"{TITLES[side]}, {name}: {_said(error)}")
-    return found
+    return Turn(
+        partial(local_session, f"headrace-bench-flowkv-{side}", scratch / side, PARTITIONS, settings)
+    )
+
+
+def _warm_up(spark: Any, side: str, names: Sequence[str], scratch: Path) -> None:
+    for name in names:
+        with suppress(QueryError, StreamingQueryException):  # it will be said when it is measured
+            _run(spark, side, name, warm_folder(scratch / "input"), scratch / side)
+
+
+def _measured(spark: Any, side: str, name: str, scale: Scale, scratch: Path) -> Outcome | str:
+    """What the query did, or what went wrong."""
+    try:
+        return _measure(spark, side, name, scale, scratch)
+    except (QueryError, StreamingQueryException) as error:
+        return _said(error)
 
 
 def _said(error: Exception) -> str:
@@ -150,20 +161,21 @@ def _asked(side: str, names: Sequence[str]) -> list[str]:
     return [*names, *(extra for name, those in extras.items() if name in names for extra in those)]
 
 
-def _measure(spark: Any, side: str, name: str, scale: Scale, scratch: Path, console: Console) -> Outcome:
+def _measure(spark: Any, side: str, name: str, scale: Scale, scratch: Path) -> Outcome:
     forget_peaks(spark)
     is_cold = name in (COLD, COLD_NOT_AHEAD)
     with cold_files(scratch / side) if is_cold else nullcontext():
-        ran = _run(spark, side, name, scratch / "input", scratch / side, console)
+        ran = _run(spark, side, name, scratch / "input", scratch / side)
     rate = ran.rows_per_s(scale.long.batches // 2 if is_cold else scale.skipped)
     return _with_host(spark, ran, rate) if side in STORES else Outcome(rate)
 
 
-def _run(spark: Any, side: str, name: str, files: Path, scratch: Path, console: Console) -> Ran:
+def _run(spark: Any, side: str, name: str, files: Path, scratch: Path) -> Ran:
     df = _query(spark, side, name, files)
     mode = "update" if side == "spark" and name in flowkv_spark.UPDATING else "append"
     title = f"{TITLES[side]}, {name}" + (", warm-up" if files.name == WARM else "")
-    return follow(df, scratch / f"checkpoint-{name}-{files.name}", title, console, mode)
+    checkpoint = scratch / f"checkpoint-{name}-{files.name}"
+    return follow(df, checkpoint, title, Console(stderr=True), mode)
 
 
 def _query(spark: Any, side: str, name: str, files: Path) -> Any:

@@ -1,4 +1,4 @@
-"""The Spark session that benchmarks, the demonstration and the crash rounds run in."""
+"""The Spark session that benchmarks and the demonstration run in."""
 
 from __future__ import annotations
 
@@ -18,6 +18,11 @@ appender.console.target = SYSTEM_ERR
 appender.console.layout.type = PatternLayout
 appender.console.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n
 """
+# Without Hadoop's native library, which PySpark lacks, the manager that Spark takes for a local disk starts
+# some thirty shell commands per batch (readlink, chmod): a tenth of a second in which nothing else happens.
+_CHECKPOINT_FILES = (
+    "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+)
 
 
 @contextmanager
@@ -45,6 +50,7 @@ def local_session(
         .config("spark.python.unix.domain.socket.enabled", "true")
         .config("spark.python.unix.domain.socket.dir", str(scratch))
         .config("spark.sql.shuffle.partitions", str(cores))
+        .config("spark.sql.streaming.checkpointFileManagerClass", _CHECKPOINT_FILES)
         .config("spark.headrace.state.local", str(scratch / "local"))
     )
     for key, value in (settings or {}).items():

@@ -1,0 +1,54 @@
+"""A side of a benchmark in a process of its own, with a Spark that stays: so sides can take turns.
+
+What is compared then ran minutes apart. A machine's speed may change by a quarter within half an hour.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import AbstractContextManager, ExitStack
+from multiprocessing import get_context
+from types import TracebackType
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+class Turn:
+    """Calls functions with the session of one side, in its process; one at a time."""
+
+    def __init__(self, opens: Callable[[], AbstractContextManager[Any]]) -> None:
+        self._process = ProcessPoolExecutor(1, get_context("spawn"), _enter, (opens,))
+
+    def __enter__(self) -> Turn:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with self._process:
+            self._process.submit(_Here.leave)
+
+    def call(self, function: Callable[..., T], *args: Any) -> T:
+        """What `function(spark, *args)` returns; all of it must be picklable, errors too."""
+        return self._process.submit(_call, function, *args).result()
+
+
+class _Here:
+    """The session of this process."""
+
+    spark: Any = None
+    stack = ExitStack()
+
+    @classmethod
+    def leave(cls) -> None:
+        cls.stack.close()
+
+
+def _enter(opens: Callable[[], AbstractContextManager[Any]]) -> None:
+    _Here.spark = _Here.stack.enter_context(opens())
+
+
+def _call(function: Callable[..., T], *args: Any) -> T:
+    return function(_Here.spark, *args)
