@@ -1,10 +1,10 @@
 """`headrace bench flowkv`: FlowKV's queries with the store that fits, with RocksDB, and in Spark alone.
 
 Every side reads the same files in the same batches with the same number of partitions, commits durably
-every batch, and writes to Spark's `noop` sink; state is larger than the host's memory limit. A side runs in
-a Spark application of its own, so that its host serves nothing else, and runs every query over a short
-stream first, so that none is slow for being the first. Then they take turns, query by query. Throughput is
-input rows over batch time, after the first batches. One more side, the floor, has the rows and no state.
+every batch, and writes to Spark's `noop` sink; state is larger than the host's memory limit. Sides take
+turns, query by query, and each time in a Spark application of its own, whose JVM has compiled no other
+query's code; it runs the query over a short stream first. Throughput is input rows over batch time, after
+the first batches. One more side, the floor, has the rows and no state.
 Reading ahead is measured with all of the state in the page cache, and with none of it there.
 """
 
@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import itertools
 import tempfile
-from collections.abc import Iterable, Sequence
-from contextlib import ExitStack, nullcontext, suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -81,17 +81,12 @@ def run(*, quick: bool = False, only: Sequence[str] = (), console: Console | Non
 
 def measure_all(scale: Scale, names: Sequence[str], console: Console) -> str:
     outcomes: Outcomes = {}
-    with tempfile.TemporaryDirectory(prefix="headrace-bench-") as folder, ExitStack() as open_sides:
+    with tempfile.TemporaryDirectory(prefix="headrace-bench-") as folder:
         scratch = Path(folder)
         console.print(f"writing {scale.sparse.batches} batches of {scale.sparse.events:,} events …")
         write(scale, scratch / "input", _views(names))
-        sides = [side for side in TITLES if _asked(side, names)]
-        turns = {side: open_sides.enter_context(_turn(side, scale, scratch)) for side in sides}
-        for side, turn in turns.items():
-            turn.call(_warm_up, side, [name for name in names if name in _asked(side, names)], scratch)
-        for name, side in itertools.product(names, sides):
-            for asked in (one for one in (name, *EXTRAS.get(name, ())) if one in _asked(side, names)):
-                found = turns[side].call(_measured, side, asked, scale, scratch)
+        for name, side in itertools.product(names, TITLES):
+            for asked, found in _turn(side, name, scale, scratch):
                 if isinstance(found, Outcome):
                     outcomes[side, asked] = found
                 else:  # the others are still worth having
@@ -122,22 +117,25 @@ def _inputs(name: str) -> tuple[str, ...]:
     return ("fine",) if name in (SLICED, PER_WINDOW) else ("bid",)
 
 
-def _turn(side: str, scale: Scale, scratch: Path) -> Turn:
+def _turn(side: str, name: str, scale: Scale, scratch: Path) -> Iterator[tuple[str, Outcome | str]]:
+    """What a side does with a query and with its extras, in a Spark of its own."""
     settings = {
         "spark.headrace.memory": str(scale.memory_bytes),
         "spark.headrace.partitions": str(PARTITIONS),
         "spark.sql.session.timeZone": "UTC",
         **SETTINGS[side],
     }
-    return Turn(
-        partial(local_session, f"headrace-bench-flowkv-{side}", scratch / side, PARTITIONS, settings)
-    )
+    title = f"headrace-bench-flowkv-{side}-{name}"
+    asked = _asked(side, [name])
+    if asked:
+        with Turn(partial(local_session, title, scratch / side, PARTITIONS, settings)) as turn:
+            turn.call(_warm_up, side, name, scratch)
+            yield from ((one, turn.call(_measured, side, one, scale, scratch)) for one in asked)
 
 
-def _warm_up(spark: Any, side: str, names: Sequence[str], scratch: Path) -> None:
-    for name in names:
-        with suppress(QueryError, StreamingQueryException):  # it will be said when it is measured
-            _run(spark, side, name, warm_folder(scratch / "input"), scratch / side)
+def _warm_up(spark: Any, side: str, name: str, scratch: Path) -> None:
+    with suppress(QueryError, StreamingQueryException):  # it will be said when it is measured
+        _run(spark, side, name, warm_folder(scratch / "input"), scratch / side)
 
 
 def _measured(spark: Any, side: str, name: str, scale: Scale, scratch: Path) -> Outcome | str:

@@ -1,6 +1,8 @@
-"""A side of a benchmark in a process of its own, with a Spark that stays: so sides can take turns.
+"""One side's turn in a benchmark: a process of its own with a Spark of its own.
 
-What is compared then ran minutes apart. A machine's speed may change by a quarter within half an hour.
+A session that is opened after another one in the same process has the same JVM, which has compiled what
+the other one ran. And what is to be compared should run minutes apart: this machine's speed changes by a
+quarter within half an hour.
 """
 
 from __future__ import annotations
