@@ -15,6 +15,7 @@ from contextlib import suppress
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 
 from headrace.checkpoint.pipeline import Epoch
@@ -25,8 +26,9 @@ from headrace.format.manifest import Manifest
 from headrace.format.names import Attempt
 from headrace.host.behind import Asked, Closing, Drafted, draft, hidden_of, log_epoch, vouched_for
 from headrace.host.contract import Summary, Ticket
-from headrace.spec import rows_in
-from headrace.store.contract import ReadsAhead, Store, Write
+from headrace.kernels.order import by_hash
+from headrace.spec import HASH, rows_in
+from headrace.store.contract import LooksUp, ReadsAhead, Store, Write
 from headrace.store.migrate import stored_as
 from headrace.store.segment import Segment
 
@@ -77,7 +79,9 @@ class PartitionTransaction:
         self._waiting_rows += rows.num_rows
         self._waiting_bytes += rows.nbytes
         self._rows_in += rows_in(rows)
-        if self._waiting_rows >= APPLY_ROWS or self._waiting_bytes >= APPLY_BYTES:
+        if self._waiting_bytes >= self._block_bytes or (
+            self._waiting_rows >= APPLY_ROWS and not _looks_up(self._store)
+        ):
             self._fold()
 
     def finish(self, seen_ms: Sequence[int | None]) -> Iterator[pa.RecordBatch]:
@@ -139,10 +143,17 @@ class PartitionTransaction:
         begun = time.perf_counter()
         block = pa.concat_batches(self._waiting)
         self._waiting, self._waiting_rows, self._waiting_bytes = [], 0, 0
+        if block.num_rows > APPLY_ROWS and _looks_up(self._store):
+            block = _ordered(block)
         for part in _parts(block):
             self._store.apply(part)
             self._share.uses(self._store.memory_bytes)
         self._spent["apply"] += time.perf_counter() - begun
+
+    @property
+    def _block_bytes(self) -> int:
+        """Rows that wait for others take no more than the store's tables may."""
+        return min(APPLY_BYTES, self._share.share_bytes)
 
     def _gather(self) -> None:
         """Begin to write what the batch changed; it goes on while the results are read."""
@@ -272,6 +283,15 @@ class PartitionTransaction:
 def _read_ahead(store: Store) -> tuple[int, int]:
     """How often a store has found rows read ahead, and how often not."""
     return (store.prefetch_hits, store.prefetch_misses) if isinstance(store, ReadsAhead) else (0, 0)
+
+
+def _looks_up(store: Store) -> bool:
+    return isinstance(store, LooksUp) and store.looks_up
+
+
+def _ordered(block: pa.RecordBatch) -> pa.RecordBatch:
+    """The rows by hash; those of one key stay in the order in which they came."""
+    return block.take(pa.array(by_hash(block.column(HASH).to_numpy().view(np.uint64))))
 
 
 def _parts(block: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

@@ -118,6 +118,19 @@ class Store(Protocol):
 
 
 @runtime_checkable
+class LooksUp(Protocol):
+    """A store that may read what is stored when rows are applied.
+
+    It reads least where they come in large blocks ordered by hash: each part of a block then needs a part
+    of the files only.
+    """
+
+    @property
+    def looks_up(self) -> bool:
+        """Whether it would read now."""
+
+
+@runtime_checkable
 class ReadsAhead(Protocol):
     """A store that reads rows before they are asked for; counts since it was opened."""
 

@@ -80,6 +80,11 @@ class RmwStore:
 
     # ── rows in ──────────────────────────────────────────────────────────────────────────────
 
+    @property
+    def looks_up(self) -> bool:
+        """Whether a table lacks keys that are stored."""
+        return not all(state.complete for state in self._slices.values())
+
     def apply(self, rows: pa.RecordBatch) -> None:
         """Fold rows into the state; rows of closed windows are dropped and counted."""
         kept = 0

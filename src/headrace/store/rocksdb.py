@@ -22,7 +22,7 @@ from headrace.format.segment import SectionEntry
 from headrace.spec import OperatorSpec
 from headrace.store import session_rows
 from headrace.store.budget import MemoryBudget
-from headrace.store.contract import Compaction, FileKind, PlacingSeal, Seal, Sections, Store, Write
+from headrace.store.contract import Compaction, FileKind, LooksUp, PlacingSeal, Seal, Sections, Store, Write
 from headrace.store.kept import time_bound
 from headrace.store.rocksdb_files import Database
 from headrace.store.rocksdb_sweep import alive, habit_of
@@ -192,6 +192,10 @@ class RocksStore:
     @property
     def memory_bytes(self) -> int:
         return self._inner.memory_bytes + self._db.memory_bytes
+
+    @property
+    def looks_up(self) -> bool:
+        return isinstance(self._inner, LooksUp) and self._inner.looks_up
 
     def apply(self, rows: pa.RecordBatch) -> None:
         self._db.limit(self._budget.share_bytes - self._part.share_bytes)

@@ -88,6 +88,11 @@ class SessionStore:
 
     # ── rows in ──────────────────────────────────────────────────────────────────────────────
 
+    @property
+    def looks_up(self) -> bool:
+        """Whether the table lacks sessions that are stored."""
+        return not self.is_complete
+
     def apply(self, rows: pa.RecordBatch) -> None:
         """Fold rows into their sessions; a row whose own session would be dead is dropped and counted."""
         self.fold(self.timely(rows))

@@ -49,9 +49,8 @@ def q5(bids: DataFrame) -> DataFrame:
 
 def q5_append(bids: DataFrame) -> DataFrame:
     """All auctions with the most bids of the last 10 s, every 2 s, by looking at all counts at once."""
-    counts = _bids_per_auction(bids).select("auction", "num", "window.end", "window")
     return (
-        hr.stream(counts)
+        hr.stream(_bids_per_auction(bids))
         .name("most")
         .groupBy(hr.tumbling("2 seconds", on="window"))
         .applyInArrow(_most, "end timestamp, auction bigint, num bigint")
@@ -171,9 +170,10 @@ def _unranked(rank: Column) -> Column:
     return rank.bitwiseAND(F.lit((1 << _ID_BITS) - 1))
 
 
-def _most(counts: pa.Table) -> pa.Table:
+def _most(key: tuple[tuple[pa.Scalar, pa.Scalar]], counts: pa.Table) -> pa.Table:
     top = counts.filter(pc.equal(counts["num"], pc.max(counts["num"])))
-    return top.select(["end", "auction", "num"])
+    ((_, end),) = key
+    return pa.table({"end": pa.repeat(end, len(top)), "auction": top["auction"], "num": top["num"]})
 
 
 def _highest(bids: pa.Table) -> pa.Table:
