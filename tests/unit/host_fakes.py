@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +113,9 @@ class FakeService:
 
     def status(self) -> dict[str, Any]:
         return {"notes": dict(self.notes), "versions": len(self.versions)}
+
+    def ended(self, queries: Collection[str]) -> None:
+        self.note("ended")
 
     def close(self) -> None:
         self.note("closed")

@@ -15,7 +15,7 @@ from headrace.spark.aggregates import Aggregate
 from headrace.spark.operator import Request, draw, session_options
 from headrace.spark.plans import WATERMARK_KEY, operators_below, watermarks
 from headrace.spark.project import Blueprint, partition_of
-from headrace.spark.session import ARROW_BYTES, BOUNDED, UNBOUNDED
+from headrace.spark.session import ARROW_BYTES, ARROW_ROWS, LARGE, PLAIN
 from headrace.spark.task import partition_of as task_partition_of
 from headrace.spec import Accumulator, OperatorSpec, Window
 
@@ -137,22 +137,24 @@ def test_operators_build_on_each_other_and_share_the_watermark(
     assert spark.conf.get("spark.sql.adaptive.streaming.stateless.enabled") == "false"
 
 
-def test_arrow_batches_have_no_bound_in_bytes_unless_values_are_long_or_the_user_says_so(
-    spark: SparkSession,
-) -> None:
-    def built(session: SparkSession, *aggregates: Aggregate) -> str:
+def test_arrow_batches_are_large_unless_values_are_long_or_the_user_says_so(spark: SparkSession) -> None:
+    def built(session: SparkSession, *aggregates: Aggregate) -> dict[str, str]:
         rows = session.readStream.format("rate").load().selectExpr("value as k", "string(value) as v")
         for number, aggregate in enumerate(aggregates):
             hr.stream(rows).name(f"op{number}").groupBy("k").agg(n=aggregate)
-        return str(session.conf.get(ARROW_BYTES))
+        return {name: str(session.conf.get(name)) for name in LARGE}
 
-    assert built(spark.newSession(), hr.count(), hr.sum("k")) == UNBOUNDED
-    assert built(spark.newSession(), hr.count(), hr.max("v"), hr.count()) == BOUNDED
+    assert built(spark.newSession(), hr.count(), hr.sum("k")) == LARGE
+    assert built(spark.newSession(), hr.count(), hr.max("v"), hr.count()) == PLAIN
     chosen = spark.newSession()
-    chosen.conf.set(ARROW_BYTES, UNBOUNDED)
-    assert built(chosen, hr.max("v")) == UNBOUNDED
+    for name, value in LARGE.items():
+        chosen.conf.set(name, value)
+    assert built(chosen, hr.max("v")) == LARGE
     chosen.conf.set(ARROW_BYTES, "1048576")
-    assert built(chosen, hr.count(), hr.max("v")) == "1048576"
+    assert built(chosen, hr.count(), hr.max("v"))[ARROW_BYTES] == "1048576"
+    rows_said = spark.newSession()
+    rows_said.conf.set(ARROW_ROWS, "500")
+    assert built(rows_said, hr.count()) == {**LARGE, ARROW_ROWS: "500"}
 
 
 def test_a_watermark_given_to_spark_is_the_event_time(rate: DataFrame) -> None:

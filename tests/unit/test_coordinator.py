@@ -49,6 +49,9 @@ class View:
     def active_run(self, query: str) -> str | None:
         return self.run
 
+    def active_queries(self) -> set[str]:
+        return {"q"} if self.run else set()
+
     def checkpoint_files(self, query: str) -> Files:
         return self.files
 
@@ -271,9 +274,25 @@ def test_an_unreachable_owner_is_replaced(coordinator: Coordinator) -> None:
 
 
 def test_ending_is_told(coordinator: Coordinator) -> None:
-    assert heard(coordinator, "a") == {"ending": False}
+    assert heard(coordinator, "a") == {"ending": False, "ended": []}
     assert [host.pid for host in coordinator.end()] == [1]
-    assert heard(coordinator, "a") == {"ending": True}
+    assert heard(coordinator, "a") == {"ending": True, "ended": []}
+
+
+def test_a_host_is_told_which_of_the_queries_in_its_memory_have_ended(
+    coordinator: Coordinator, view: View
+) -> None:
+    held = [
+        {"query": "q", "store": "rmw"},
+        {"query": "old", "store": "aar"},
+        {"query": "gone", "store": None},
+    ]
+    host = HeardHost(1, {}, {"partitions": held})
+    assert coordinator.heartbeat("a", host)["ended"] == ["old"]
+    view.run = None
+    assert coordinator.heartbeat("a", host)["ended"] == ["old", "q"]
+    coordinator.end()
+    assert coordinator.heartbeat("a", host)["ended"] == [], "Spark is not asked any more"
 
 
 def test_owner_of() -> None:

@@ -11,7 +11,9 @@ import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -22,12 +24,14 @@ from headrace.clock import SystemClock
 from headrace.errors import TryAgain
 from headrace.host import service as service_module
 from headrace.host.contract import Ticket
-from headrace.host.home import PartitionHome
+from headrace.host.home import PartitionHome, Sealer
 from headrace.host.partition import Partition
 from headrace.host.service import PartitionService
+from headrace.host.transaction import PartitionTransaction
 from headrace.host.upkeep import Compacted
 from headrace.spec import TIME, Accumulator, Field, OperatorSpec, Window, input_schema
 from headrace.store.open import kinds_of
+from headrace.store.run import Run
 from headrace.store.segment import Segment
 from headrace.store.table import Table
 
@@ -105,6 +109,71 @@ def test_memory_of_an_operator_with_other_wire_names_is_not_used(tmp_path: Path)
     service.close()
 
 
+def test_a_query_that_ended_leaves_its_memory_to_the_others_and_may_come_back(tmp_path: Path) -> None:
+    service = PartitionService(64 << 20)
+    run(service, replace(ticket(tmp_path, 0, 1), query="other"), {7: (1, 0)})
+    run(service, ticket(tmp_path, 0, 1), {7: (1, 0)})
+    mine = next(part for key, part in service._partitions.items() if key[1] == "q")
+    before = mine.share.share_bytes
+    service.ended(["other"])
+    assert [held["store"] for held in service.status()["partitions"]] == [None, "rmw"]
+    assert mine.share.share_bytes > before
+    again = replace(ticket(tmp_path, 1, 2), query="other")
+    assert run(service, again, {7: (5, 0)}) == {7: (6, 0)}
+    service.close()
+
+
+def test_a_query_in_the_middle_of_a_batch_keeps_its_memory_whatever_is_said(tmp_path: Path) -> None:
+    service = PartitionService(64 << 20)
+    asked = ticket(tmp_path, 0, 1)
+    transaction = service.begin(asked)
+    transaction.apply(rows(asked.operator, {7: (1, 0)}))
+    service.ended([asked.query])
+    transaction.apply(rows(asked.operator, {7: (2, 0)}))
+    assert [row["a0"] for batch in transaction.finish([]) for row in batch.to_pylist()] == [3]
+    transaction.commit()
+    service.close()
+
+
+def segment_files(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.rglob("segments/*") if path.is_file())
+
+
+def test_what_an_epoch_spills_is_on_storage_only_if_it_stays(tmp_path: Path) -> None:
+    blobs = FileBlobs(tmp_path)
+    home = PartitionHome(blobs, "p", ManifestPublisher(blobs, "p", SystemClock()), itertools.count())
+    asked = ticket(tmp_path, 0, 1)
+    (kind, *_), sealer = kinds_of(asked.operator), Sealer(home, asked, 1)
+    width = kind.shape.width
+    run_of_one = Run(np.ones(1, np.uint64), np.ones((1, width), np.uint64), np.zeros(0, np.uint8))
+    done, stays = (sealer(kind, [(number, [run_of_one])]) for number in (1, 2))
+    assert blobs.list("p/segments/") == [], "nothing has a name yet"
+    assert sealer.nbytes == done.size + stays.size
+    sealer.name(lambda segment: 2 in segment.sections)
+    assert [f"p/segments/{name}" for name in segment_files(tmp_path)] == blobs.list("p/segments/")
+    assert len(segment_files(tmp_path)) == 1
+    assert Path(stays.path).exists()
+    assert len(next(iter(done.scan(1, 10)))) == 1, "who reads a file that went reads on"
+
+
+def test_an_epoch_that_is_given_up_leaves_no_files(tmp_path: Path) -> None:
+    service = PartitionService(64 << 20)
+    run(service, ticket(tmp_path, 0, 1), {7: (1, 0)})
+    committed = segment_files(tmp_path)
+    asked = ticket(tmp_path, 1, 2)
+    transaction = service.begin(asked)
+    transaction.apply(rows(asked.operator, {8: (1, 0)}))
+    assert isinstance(transaction, PartitionTransaction)
+    transaction._fold()
+    assert isinstance(transaction._sealer, Sealer)
+    store: Any = transaction._store
+    store._spill()
+    assert len(segment_files(tmp_path)) == len(committed) + 1
+    transaction.abort()
+    assert segment_files(tmp_path) == committed
+    service.close()
+
+
 def descriptors(folder: Path) -> int:
     held = [os.readlink(f"/proc/self/fd/{number}") for number in _open_now()]
     return sum(path.startswith(str(folder)) for path in held)
@@ -135,8 +204,10 @@ def test_a_segment_that_cannot_be_placed_leaves_nothing(tmp_path: Path) -> None:
     blobs = Full(tmp_path)
     publisher = ManifestPublisher(blobs, "p", SystemClock(), Retry(tries=1))
     home = PartitionHome(blobs, "p", publisher, itertools.count())
+    sealer = Sealer(home, ticket(tmp_path, 0, 1), 1)
+    sealer(kinds_of(ticket(tmp_path, 0, 1).operator)[0], [])
     with pytest.raises(TryAgain, match="no space"):
-        home.sealer(ticket(tmp_path, 0, 1), 1)(kinds_of(ticket(tmp_path, 0, 1).operator)[0], [])
+        sealer.name(lambda _: True)
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 

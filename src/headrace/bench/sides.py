@@ -47,9 +47,10 @@ def shuffled(rows: Any, partitions: int, *keys: str) -> Any:
     """
     from pyspark.sql import functions as F
 
-    from headrace.spark.session import ARROW_BYTES, UNBOUNDED
+    from headrace.spark.session import LARGE
 
-    rows.sparkSession.conf.set(ARROW_BYTES, UNBOUNDED)
+    for name, value in LARGE.items():
+        rows.sparkSession.conf.set(name, value)
     hashed = rows.withColumn("hash", F.xxhash64(*keys))
     group = F.shiftrightunsigned("hash", 54)
     return hashed.repartitionById(partitions, (group * partitions / 1024).cast("int"))

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.coordinator.ended import QUERIES_KEPT, forgotten
+from headrace.coordinator.ended import QUERIES_KEPT, forgotten, held_queries
 from headrace.coordinator.operators import BeginRequest, QueryView, TrackedOperator
 from headrace.coordinator.placement import LOST_S, is_lost, owner_of
 from headrace.coordinator.progress import BatchProgress
@@ -79,12 +79,15 @@ class Coordinator:
         }
 
     def heartbeat(self, machine: str, host: HeardHost) -> dict[str, Any]:
+        """Take note of a host; the answer says whether to leave, and which queries it holds in vain."""
         with self._changed:
             self._hosts[machine] = host
             self._heard_s[machine] = self._now_s()
             self._waits.heard(machine, host.status.get("storage_waits_ms", {}), self._now_s())
             self._changed.notify_all()
-            return {"ending": self._ending or not self._view.alive()}
+        ending, held = self._ending or not self._view.alive(), held_queries(host.status)
+        ended = held - self._view.active_queries() if held and not ending else set()
+        return {"ending": ending, "ended": sorted(ended)}
 
     def end(self) -> list[HeardHost]:
         """From now on hosts are told to leave; returns those that were heard of."""

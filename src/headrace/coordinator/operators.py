@@ -30,6 +30,9 @@ class QueryView(Protocol):
     def active_run(self, query: str) -> str | None:
         """The run id of a running query."""
 
+    def active_queries(self) -> set[str]:
+        """Ids of all running queries."""
+
     def checkpoint_files(self, query: str) -> SmallFiles:
         """The query's checkpoint directory."""
 

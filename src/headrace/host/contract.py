@@ -11,7 +11,7 @@ transactions run at the same time.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Protocol
 
@@ -118,6 +118,9 @@ class StateService(Protocol):
 
     def status(self) -> dict[str, Any]:
         """What the host holds: partitions, versions, bytes."""
+
+    def ended(self, queries: Collection[str]) -> None:
+        """These queries do not run any more: what they hold in memory goes to the others."""
 
     def close(self) -> None:
         """Stop background work and release files."""

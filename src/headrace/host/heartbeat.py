@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from headrace.errors import HeadraceError
+from headrace.host.contract import StateService
 from headrace.host.settings import HostSettings
 from headrace.host.wire import NoAnswer, call, connect
 
@@ -39,7 +40,7 @@ class Heartbeat:
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
         self._addresses: dict[str, str] = {}
-        self._status: Callable[[], dict[str, Any]] = dict
+        self._service: StateService | None = None
 
     def start(self) -> None:
         self._thread.start()
@@ -47,9 +48,9 @@ class Heartbeat:
     def stop(self) -> None:
         self._stopped.set()
 
-    def listening(self, addresses: dict[str, str], status: Callable[[], dict[str, Any]]) -> None:
-        """From now on say where the host can be reached and what it holds."""
-        self._status = status
+    def listening(self, addresses: dict[str, str], service: StateService) -> None:
+        """From now on say where the host can be reached and what it holds, and hear of queries that end."""
+        self._service = service
         self._addresses = addresses
 
     def _run(self) -> None:
@@ -58,9 +59,12 @@ class Heartbeat:
         while not self._stopped.is_set():
             failure: HeadraceError | None = None
             try:
-                if self._beat(client)["ending"]:
+                answer = self._beat(client)
+                if answer["ending"]:
                     log.info("the driver is ending")
                     return self._leave()
+                if self._service is not None and answer["ended"]:
+                    self._service.ended(answer["ended"])
                 answered = time.monotonic()
             except HeadraceError as error:
                 failure = error
@@ -72,7 +76,7 @@ class Heartbeat:
 
     def _told(self) -> dict[str, Any]:
         try:
-            return self._status()
+            return {} if self._service is None else self._service.status()
         except Exception:  # a pulse that stops over its decoration would leave the host behind for ever
             log.exception("no status")
             return {}

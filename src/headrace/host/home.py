@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from headrace.blob.base import Blobs
@@ -15,7 +15,7 @@ from headrace.format.manifest import Manifest, SegmentEntry
 from headrace.format.names import SEQUENCES, segment_name
 from headrace.host.contract import Ticket
 from headrace.ids import new_write_id, spec_digest
-from headrace.store.contract import FileKind, Seal, Sections
+from headrace.store.contract import FileKind, Sections
 from headrace.store.open import kinds_of
 from headrace.store.seal import write_segment
 from headrace.store.segment import Segment
@@ -49,10 +49,6 @@ class PartitionHome:
         The sequence goes round: it tells apart the few segments of one attempt, and a host lives long.
         """
         return segment_name(ticket.batch, run, ticket.attempt, next(self.sequence) % SEQUENCES)
-
-    def sealer(self, ticket: Ticket, run: int) -> Seal:
-        """What writes the sections of this ticket's epoch as a new segment."""
-        return Sealer(self, ticket, run)
 
     def open_segment(self, path: Path, kind: FileKind, checksum: int | None = None) -> Segment:
         shape = kind.shape
@@ -134,18 +130,24 @@ class PartitionHome:
         )
 
 
-@dataclass(frozen=True)
+@dataclass
 class Sealer:
-    """Writes the files of one ticket's epoch (`PlacingSeal`)."""
+    """Writes the files of one ticket's epoch (`PlacingSeal`).
+
+    A segment is not on storage before `name`: much of what an epoch spills is read and done with before it
+    ends, and then need not be synced or copied anywhere.
+    Threads: one at a time.
+    """
 
     home: PartitionHome
     ticket: Ticket
     run: int
+    nbytes: int = 0  # of all segments
+    _unnamed: list[Segment] = field(default_factory=list)
 
     def __call__(self, kind: FileKind, sections: Sections) -> Segment:
         home, shape = self.home, kind.shape
-        name = home.new_segment(self.ticket, self.run)
-        staged = home.blobs.staging(f"{home.prefix}/{name}")
+        staged = home.blobs.staging(f"{home.prefix}/segments/epoch")
         try:
             write_segment(staged, shape.width, sections, shape.variable_words, sync=False)
         except OSError as error:
@@ -153,8 +155,23 @@ class Sealer:
                 f"cannot write a segment to {staged.parent}: {error.strerror or error}",
                 hint="free space on that file system; nothing was lost, the batch is tried again",
             ) from error
-        home.place(name, staged)
-        return home.open_segment(home.path_of(name), kind)
+        segment = home.open_segment(staged, kind)
+        self._unnamed.append(segment)
+        self.nbytes += segment.size
+        return segment
+
+    def name(self, is_live: Callable[[Segment], bool]) -> None:
+        """Bring the segments that stay to storage; the others go, and who reads them reads on."""
+        while self._unnamed:
+            segment = self._unnamed.pop()
+            if is_live(segment):
+                self.home.adopt(segment, self.ticket, self.run)
+            else:
+                Path(segment.path).unlink(missing_ok=True)
+
+    def discard(self) -> None:
+        """The epoch is given up: what has no name goes."""
+        self.name(lambda _: False)
 
     def place(self, path: Path, label: str) -> Segment:
         name, size, check = (

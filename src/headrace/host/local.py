@@ -37,6 +37,7 @@ class LocalSealer:
     ticket: Ticket
     run: int
     names: list[str] = field(default_factory=list)  # promised to the log, in the order of their sections
+    nbytes: int = 0  # of all segments
 
     def plan(self, parts: Sequence[tuple[FileKind, Sections]]) -> list[Planned]:
         """Name the segments that will be sealed next."""
@@ -45,7 +46,9 @@ class LocalSealer:
         return planned
 
     def __call__(self, kind: FileKind, sections: Sections) -> Segment:
-        return seal_at(self.log.file(self.names.pop(0) if self.names else self._new()), kind, sections)
+        segment = seal_at(self.log.file(self.names.pop(0) if self.names else self._new()), kind, sections)
+        self.nbytes += segment.size
+        return segment
 
     def place(self, path: Path, label: str) -> Segment:
         size, check, target = path.stat().st_size, checksum(path), self.log.file(self._new())

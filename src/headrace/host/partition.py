@@ -29,12 +29,12 @@ from headrace.format.names import Attempt, manifests_of, parse_manifest
 from headrace.host.behind import Asked, vouched_for
 from headrace.host.commit import EpochCommit
 from headrace.host.contract import Ticket
-from headrace.host.home import PartitionHome
+from headrace.host.home import PartitionHome, Sealer
 from headrace.host.local import LocalSealer
 from headrace.host.transaction import PartitionTransaction
 from headrace.host.upkeep import Compacted, Upkeep
 from headrace.store.budget import MemoryBudget, PartitionBudget
-from headrace.store.contract import Seal, Store
+from headrace.store.contract import Store
 from headrace.store.migrate import Move, MovingStore, stored_as
 from headrace.store.open import kinds_of, open_store
 from headrace.store.rewrite import discard
@@ -120,22 +120,25 @@ class Partition:
         if ticket.commit != "sync":
             self.log.open()
         self._used_s = time.monotonic()
-        store, truth = self._store_and_truth(ticket, run)
+        sealer = self._sealer(ticket, run)
+        store, truth = self._store_and_truth(ticket, sealer)
         if isinstance(store, MovingStore) and store.is_ready:
             store.switch(self.home.stage)
         self._claim = claim
-        self._current = PartitionTransaction(self, ticket, store, self.manifest, run, truth)
+        self._current = PartitionTransaction(self, ticket, store, sealer, self.manifest, truth)
         return self._current
 
-    def _store_and_truth(self, ticket: Ticket, run: int) -> tuple[Store, Future[Attempt | None] | None]:
+    def _store_and_truth(
+        self, ticket: Ticket, sealer: Sealer | LocalSealer
+    ) -> tuple[Store, Future[Attempt | None] | None]:
         """The store at the base; behind the batches, storage is asked beside them whether it counts."""
         held = self._held_at(ticket, None) if ticket.commit != "sync" else None
         if held is None:
-            return self._store_at(ticket, run), None
-        held.seal = self._sealer(ticket, run)
+            return self._store_at(ticket, sealer), None
+        held.seal = sealer
         assert self.manifest is not None
         # A batch that waits for the answer gets it from a sealer; else no sealer is kept from its work.
-        vouched = vouched_for(self.manifest, ticket, run)
+        vouched = vouched_for(self.manifest, ticket, sealer.run)
         ask = self.crew.uploads if vouched else self.crew.sealers
         return held, ask.submit(self._shared, ticket.base)
 
@@ -245,12 +248,12 @@ class Partition:
 
     # ── from storage ─────────────────────────────────────────────────────────────────────────
 
-    def _store_at(self, ticket: Ticket, run: int) -> Store:
+    def _store_at(self, ticket: Ticket, sealer: Sealer | LocalSealer) -> Store:
         """The store at the ticket's base version: the one in memory if it is there, else from storage."""
         truth = self._shared(ticket.base)
         held = self._held_at(ticket, truth)
         if held is not None:
-            held.seal = self._sealer(ticket, run)
+            held.seal = sealer
             return held
         self._forget()
         self.manifest = self._manifest_at(ticket.base, truth)
@@ -261,13 +264,13 @@ class Partition:
             create=ticket.base is None,
             clock=self.crew.clock,
         )
-        self._store = self._load(ticket, run)
+        self._store = self._load(ticket, sealer)
         self._compacted = self._upkeep.relieve(self, self._store)
         return self._store
 
-    def _sealer(self, ticket: Ticket, run: int) -> Seal:
+    def _sealer(self, ticket: Ticket, run: int) -> Sealer | LocalSealer:
         if ticket.commit == "sync":
-            return self.home.sealer(ticket, run)
+            return Sealer(self.home, ticket, run)
         return LocalSealer(self.home, self.log, ticket, run)
 
     def _shared(self, base: int | None) -> Attempt | None:
@@ -317,14 +320,14 @@ class Partition:
         self.pipeline.start(work, sealed=True)
         return work.manifest
 
-    def _load(self, ticket: Ticket, run: int) -> Store:
+    def _load(self, ticket: Ticket, sealer: Sealer | LocalSealer) -> Store:
         manifest = self.manifest
         said = "" if manifest is None else manifest.store
         kinds = kinds_of(ticket.operator, said)
         return open_store(
             spec=ticket.operator,
             budget=self.share,
-            seal=self._sealer(ticket, run),
+            seal=sealer,
             segments=[] if manifest is None else self.home.open_segments(manifest, kinds),
             watermark_us=None if manifest is None else manifest.closed_through_us,
             known_keys=0 if manifest is None else manifest.keys,

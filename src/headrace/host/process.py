@@ -80,7 +80,7 @@ class Host:
         try:
             service = self._open()
             addresses = self._listen(service)
-            heartbeat.listening(addresses, service.status)
+            heartbeat.listening(addresses, service)
             self._announce(addresses)
             self._leaving.wait()
         finally:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +107,12 @@ class PartitionService:
                 for (_, query, operator, number), partition in partitions.items()
             ],
         }
+
+    def ended(self, queries: Collection[str]) -> None:
+        with self._mutex:
+            theirs = [partition for key, partition in self._partitions.items() if key[1] in queries]
+        for partition in theirs:
+            partition.rest(0.0)
 
     def close(self) -> None:
         self._upkeep.close()

@@ -26,6 +26,8 @@ from headrace.format.manifest import Manifest
 from headrace.format.names import Attempt
 from headrace.host.behind import Asked, Closing, Drafted, draft, hidden_of, log_epoch, vouched_for
 from headrace.host.contract import Summary, Ticket
+from headrace.host.home import Sealer
+from headrace.host.local import LocalSealer
 from headrace.kernels.order import by_hash
 from headrace.spec import HASH, rows_in
 from headrace.store.contract import LooksUp, ReadsAhead, Store, Write
@@ -47,18 +49,19 @@ class PartitionTransaction:
         partition: Partition,
         ticket: Ticket,
         store: Store,
+        sealer: Sealer | LocalSealer,
         base: Manifest | None,
-        run: int,
         truth: Future[Attempt | None] | None = None,
     ) -> None:
         self.stale = False
-        self._partition, self._ticket, self._store, self._base, self._run = (
+        self._partition, self._ticket, self._store, self._sealer, self._base = (
             partition,
             ticket,
             store,
+            sealer,
             base,
-            run,
         )
+        self._run = sealer.run
         self._share = partition.share
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_rows = self._waiting_bytes = 0
@@ -116,6 +119,8 @@ class PartitionTransaction:
                 self._partition.crew.wait(self._sealing)
             if self._drafting is not None:
                 self._partition.crew.wait(self._drafting).draft.discard()
+        if isinstance(self._sealer, Sealer):
+            self._sealer.discard()
         with self._partition.mutex:
             self._partition.end(self, None)
 
@@ -147,7 +152,7 @@ class PartitionTransaction:
             block = _ordered(block)
         for part in _parts(block):
             self._store.apply(part)
-            self._share.uses(self._store.memory_bytes)
+            self._share.uses(self._store.memory_bytes + self._sealer.nbytes)
         self._spent["apply"] += time.perf_counter() - begun
 
     @property
@@ -172,6 +177,8 @@ class PartitionTransaction:
         probe, begun = self._partition.crew.probe, time.perf_counter()
         probe(Moment.SEALING)
         sealed = write()
+        assert isinstance(self._sealer, Sealer), "this epoch's files go to storage at once"
+        self._sealer.name(lambda segment: self._store.is_live(segment, self._closed_through_us))
         self._spent["seal"] = time.perf_counter() - begun
         probe(Moment.SEALED)
         return sealed

@@ -12,7 +12,7 @@ from __future__ import annotations
 import atexit
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
@@ -26,11 +26,13 @@ from headrace.host.locks import remove_socket
 from headrace.host.secret import new_secret
 from headrace.host.wire import call, connect
 from headrace.spark.checkpoint_files import HadoopFiles, LocalFiles
+from headrace.spark.event_times import EventTimes
 
 log = logging.getLogger("headrace.coordinator")
 
 _KEPT_AS = "_headrace_coordinator"
 _WATCH_S = 0.5
+_KEYS_MAX = 64
 T = TypeVar("T")
 
 
@@ -40,6 +42,9 @@ class SparkView:
     def __init__(self, spark: Any) -> None:
         self._context = spark.sparkContext
         self._session = spark._jsparkSession
+        self._active: Any = None
+        self._keys: dict[str, Any] = {}  # ids of queries as the JVM has them
+        self._event_times = EventTimes()
         self._jvm_thread = ThreadPoolExecutor(1, thread_name_prefix="headrace-jvm")
         self.ended = threading.Event()
 
@@ -55,6 +60,10 @@ class SparkView:
             return None if execution is None else str(execution.runId().toString())
 
         return self._ask(ask)
+
+    def active_queries(self) -> set[str]:
+        ids: str = self._ask(lambda: self._active_map().keySet().toString())
+        return set(ids.strip("[]").split(", "))
 
     def checkpoint_files(self, query: str) -> SmallFiles:
         root: str = self._ask(lambda: self._running(query).resolvedCheckpointRoot())
@@ -76,19 +85,23 @@ class SparkView:
             execution = self._running(query).lastExecution()
             if execution.currentBatchId() != batch:
                 raise Fenced(f"batch {batch} of query {query} is over")
-            seen = dict.fromkeys(nodes)
-            for node, at_ms in event_times(execution.executedPlan()):
-                if node in seen and at_ms is not None:
-                    known = seen[node]
-                    seen[node] = at_ms if known is None else max(known, at_ms)
-            return list(seen.values())
+            return self._event_times.seen_ms(execution.executedPlan(), nodes)
 
         return self._ask(ask)
 
     def _execution(self, query: str) -> Any:
         """Spark's execution of a running query of any session; None when it does not run."""
-        key = self._context._jvm.java.util.UUID.fromString(query)
-        return self._session.sharedState().activeStreamingQueries().get(key)
+        if query not in self._keys:
+            if len(self._keys) >= _KEYS_MAX:
+                self._keys.clear()
+            self._keys[query] = self._context._jvm.java.util.UUID.fromString(query)
+        return self._active_map().get(self._keys[query])
+
+    def _active_map(self) -> Any:
+        """Spark's running queries of all sessions, by id. It is one object for the application's life."""
+        if self._active is None:
+            self._active = self._session.sharedState().activeStreamingQueries()
+        return self._active
 
     def _running(self, query: str) -> Any:
         execution = self._execution(query)
@@ -114,23 +127,6 @@ class OneThreadFiles:
 
     def write(self, name: str, text: str) -> None:
         self._ask(lambda: self._files.write(name, text))
-
-
-def event_times(plan: Any) -> Iterator[tuple[str, int | None]]:
-    """Watermark nodes of a physical plan: id, and the largest event time (ms) of the batch so far."""
-    pending = [plan]
-    while pending:
-        node = pending.pop()
-        name = node.nodeName()
-        if name == "EventTimeWatermark":
-            stats = node.eventTimeStats().value()
-            yield node.nodeId().toString(), stats.max() if stats.count() > 0 else None
-        if name == "AdaptiveSparkPlan":
-            pending.append(node.executedPlan())
-        elif name.endswith("QueryStage"):
-            pending.append(node.plan())
-        children = node.children()
-        pending += [children.apply(index) for index in range(children.size())]
 
 
 class RunningCoordinator:

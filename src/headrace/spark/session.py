@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from pyspark.sql import SparkSession
 
 from headrace.spec import OperatorSpec
@@ -9,22 +11,30 @@ from headrace.types import VARIABLE
 
 STATELESS_AQE = "spark.sql.adaptive.streaming.stateless.enabled"
 ARROW_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
-UNBOUNDED, BOUNDED = "2147483647", "67108864"  # the second is Spark's default
-_OURS = "_headrace_unbounded"  # on the session, where the first was set here
+ARROW_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
+LARGE = {ARROW_BYTES: "2147483647", ARROW_ROWS: "40000"}  # Arrow batches of rows of a fixed size
+PLAIN = {ARROW_BYTES: "67108864", ARROW_ROWS: "10000"}  # Spark's defaults
+_OURS = "_headrace_set"  # on the session: the settings that were set here, and not by the user
 
 
 def prepare(spark: SparkSession, spec: OperatorSpec) -> None:
-    """Set what the operator needs; a value of the user's own for the size of Arrow batches stays.
+    """Set what the operator needs; values of the user's own for the size of Arrow batches stay.
 
-    Adaptive execution would change the operator's partitions. And Spark measures an Arrow batch after every
-    row, a third of the JVM's time, unless its bytes have no bound. The number of its rows has one still:
-    that is enough where no row has values of any length beside its key.
+    Adaptive execution would change the operator's partitions. Spark measures an Arrow batch after every
+    row, a third of the JVM's time, unless its bytes have no bound; and small batches take time of their own
+    in every process. A bound in rows is enough where no row has values of any length beside its key.
     """
     spark.conf.set(STATELESS_AQE, "false")
-    said = spark.conf.getAll.get(ARROW_BYTES)
-    if said is not None and not getattr(spark, _OURS, False):
-        return
-    long_values = any(field.type in VARIABLE for field in spec.inputs)
-    if said is None or long_values:
-        spark.conf.set(ARROW_BYTES, BOUNDED if long_values else UNBOUNDED)
-        setattr(spark, _OURS, not long_values)
+    said, ours = spark.conf.getAll, getattr(spark, _OURS, frozenset[str]())
+    free = [name for name in LARGE if name not in said or name in ours]
+    if any(field.type in VARIABLE for field in spec.inputs):
+        _set(spark, {name: PLAIN[name] for name in free})
+        setattr(spark, _OURS, frozenset())  # for good
+    else:
+        _set(spark, {name: LARGE[name] for name in free})
+        setattr(spark, _OURS, frozenset(free))
+
+
+def _set(spark: SparkSession, values: Mapping[str, str]) -> None:
+    for name, value in values.items():
+        spark.conf.set(name, value)

@@ -51,7 +51,7 @@ class ByHash:
             run = concatenated(parts, self.layout)
             parts.clear()  # the reader may be slow, and a window of one group is large
             if len(run):
-                yield (run if _is_ordered(run) else ordered(run)), None
+                yield ordered(run), None
 
 
 def _pieces(reading: Reading) -> Iterator[Run]:
@@ -63,11 +63,6 @@ def _pieces(reading: Reading) -> Iterator[Run]:
         for start in range(0, len(source), reading.chunk_rows):
             cut = slice(start, start + reading.chunk_rows)
             yield Run(source.hashes[cut], source.words[cut], source.heap)
-
-
-def _is_ordered(run: Run) -> bool:
-    """Whether the rows are by hash as they are: those of one source, or of a window that is one group."""
-    return bool((run.hashes[1:] >= run.hashes[:-1]).all())
 
 
 def changed(layout: KeptLayout, old: list[Run], new: list[Run]) -> tuple[Run, Flags]:

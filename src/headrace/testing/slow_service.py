@@ -8,7 +8,7 @@ Threads: as the service behind it.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +58,9 @@ class SlowService:
 
     def status(self) -> dict[str, Any]:
         return self._service.status()
+
+    def ended(self, queries: Collection[str]) -> None:
+        self._service.ended(queries)
 
     def close(self) -> None:
         self._service.close()

@@ -19,7 +19,7 @@ from headrace.checkpoint.publish import ManifestPublisher
 from headrace.clock import SystemClock
 from headrace.format.manifest import Manifest
 from headrace.host.contract import Ticket
-from headrace.host.home import PartitionHome
+from headrace.host.home import PartitionHome, Sealer
 from headrace.host.upkeep import Compacted, Upkeep
 from headrace.spec import OperatorSpec
 from headrace.store.budget import MemoryBudget
@@ -57,6 +57,7 @@ class StoreLab:
     manifest: Manifest | None = None
     epochs: int = 0  # begun, settled or not: each one's files have names of their own
     store: Store = field(init=False)
+    sealer: Sealer = field(init=False)
 
     def __post_init__(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -78,7 +79,7 @@ class StoreLab:
         self.store = self.opener(
             spec=self.spec,
             budget=budget,
-            seal=self.home.sealer(self.ticket, 1),
+            seal=self._sealer(),
             segments=[]
             if manifest is None
             else self.home.open_segments(manifest, kinds_of(self.spec, said)),
@@ -86,6 +87,10 @@ class StoreLab:
             known_keys=0 if manifest is None else manifest.keys,
             said=said,
         )
+
+    def _sealer(self) -> Sealer:
+        self.sealer = Sealer(self.home, self.ticket, 1)
+        return self.sealer
 
     def apply(self, rows: Iterable[Row]) -> None:
         held = list(rows)
@@ -103,7 +108,7 @@ class StoreLab:
 
     def begin(self) -> None:
         self.epochs += 1
-        self.store.seal = self.home.sealer(self.ticket, 1)
+        self.store.seal = self._sealer()
         if isinstance(self.store, MovingStore) and self.store.is_ready:
             self.store.switch(self.home.stage)
 
@@ -124,6 +129,7 @@ class StoreLab:
         if isinstance(store, MovingStore):
             for segment in store.named():
                 self.home.adopt(segment, self.ticket, 1)
+        self.sealer.name(lambda file: store.is_live(file, watermark_us))
         files = [*store.segments, *written]
         self._settle([file for file in files if store.is_live(file, watermark_us)], watermark_us)
 
