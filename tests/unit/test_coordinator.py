@@ -209,13 +209,15 @@ def test_a_late_first_batch_of_a_fresh_query_is_not_loss(coordinator: Coordinato
 
 
 def test_event_times_are_asked_once(coordinator: Coordinator, view: View) -> None:
-    coordinator.begin(BEGIN)
-    ask = {"query": "q", "run": "run", "operator": "counts", "batch": 0, "nodes": ["n"]}
-    assert coordinator.act("frontier", ask) == {"seen_ms": [0]}
-    assert coordinator.act("frontier", ask) == {"seen_ms": [0]}
+    ask = replace(BEGIN, nodes=["n"])
+    assert coordinator.begin(ask)["seen_ms"] == [0]
+    assert coordinator.begin(replace(ask, partition=1, task=1, attempt=1))["seen_ms"] == [0]
     assert view.asked == 1
+    commit(coordinator, 0, 0, 1)
+    assert coordinator.begin(replace(ask, batch=1, stage=2, attempt=2))["seen_ms"] == [1000]
+    assert view.asked == 2
     with pytest.raises(Fenced):
-        coordinator.act("frontier", {**ask, "batch": 1})
+        coordinator.begin(replace(ask, attempt=3))
     with pytest.raises(HeadraceError, match="no such action"):
         coordinator.act("exec", {})
 
@@ -225,9 +227,8 @@ def test_a_task_of_an_earlier_run_changes_nothing(coordinator: Coordinator, view
     coordinator.begin(BEGIN)
     view.run = "next"
     coordinator.begin(replace(BEGIN, run="next", stage=2, attempt=1))
-    ask = {"query": "q", "run": "run", "operator": "counts", "batch": 0, "nodes": ["n"]}
     with pytest.raises(Fenced, match="run run"):
-        coordinator.act("frontier", ask)
+        coordinator.begin(replace(BEGIN, nodes=["n"], attempt=2))
     assert view.asked == 0
     with pytest.raises(Fenced, match="run run"):
         commit(coordinator, 0, 0)

@@ -60,42 +60,31 @@ def eventually(holds: Callable[[], bool]) -> None:
 
 
 def test_results_and_summary_come_back(client: HostClient, service: FakeService) -> None:
-    got = pa.Table.from_batches(client.exchange(ticket(), [rows(1, 2), rows(2)], list))
+    got = pa.Table.from_batches(client.exchange(ticket(), [rows(1, 2), rows(2)], []))
     assert got.to_pydict() == {"k0": [1, 2], "a0": [1, 2]}
     assert client.summary is not None
     assert (client.summary.rows_in, client.summary.version) == (3, 0)
-    got = pa.Table.from_batches(client.exchange(ticket(1, 0), [rows(2)], list))
+    got = pa.Table.from_batches(client.exchange(ticket(1, 0), [rows(2)], []))
     assert got.to_pydict() == {"k0": [2], "a0": [3]}
     assert service.notes["committed"] == 2
     assert service.notes["aborted"] == 0
 
 
-def test_seen_is_asked_after_the_rows(client: HostClient) -> None:
-    order: list[str] = []
-
-    def batches() -> Iterator[pa.RecordBatch]:
-        yield rows(1)
-        order.append("rows")
-
-    def seen() -> list[int | None]:
-        order.append("seen")
-        return [77]
-
-    list(client.exchange(ticket(), batches(), seen))
-    assert order == ["rows", "seen"]
+def test_event_times_reach_the_commit(client: HostClient) -> None:
+    list(client.exchange(ticket(), [rows(1)], [77]))
     assert client.summary is not None
     assert client.summary.watermark_ms == 77
 
 
 def test_an_empty_input_still_commits(client: HostClient, service: FakeService) -> None:
-    assert sum(batch.num_rows for batch in client.exchange(ticket(), [], lambda: [None])) == 0
+    assert sum(batch.num_rows for batch in client.exchange(ticket(), [], [None])) == 0
     assert service.notes["committed"] == 1
 
 
 @pytest.mark.parametrize("chunks", [1, 50])
 def test_an_error_of_ours_keeps_its_class(client: HostClient, service: FakeService, chunks: int) -> None:
     with pytest.raises(Fenced, match="newer attempt") as raised:
-        list(client.exchange(ticket(), [rows(POISON)] * chunks, list))
+        list(client.exchange(ticket(), [rows(POISON)] * chunks, []))
     assert raised.value.hint == "nothing to do"
     eventually(lambda: service.notes["aborted"] == 1)
     assert service.notes["committed"] == 0
@@ -103,7 +92,7 @@ def test_an_error_of_ours_keeps_its_class(client: HostClient, service: FakeServi
 
 def test_a_bug_is_told_apart(client: HostClient) -> None:
     with pytest.raises(HeadraceError, match="ZeroDivisionError: a bug") as raised:
-        list(client.exchange(ticket(), [rows(UNKNOWN)], list))
+        list(client.exchange(ticket(), [rows(UNKNOWN)], []))
     assert type(raised.value) is HeadraceError
 
 
@@ -114,7 +103,7 @@ def test_a_failing_input_aborts(client: HostClient, service: FakeService) -> Non
         raise RuntimeError("the source broke")
 
     with pytest.raises(RuntimeError, match="the source broke"):
-        list(client.exchange(ticket(), batches(), list))
+        list(client.exchange(ticket(), batches(), []))
     eventually(lambda: service.notes["aborted"] == 1)
     assert service.notes["committed"] == 0
 
@@ -131,7 +120,7 @@ def test_a_client_that_disconnects_aborts(address: str, service: FakeService) ->
 
 
 def test_results_that_nobody_takes_abort(client: HostClient, service: FakeService) -> None:
-    results = client.exchange(ticket(), (rows(*range(200_000)) for _ in range(2)), list)
+    results = client.exchange(ticket(), (rows(*range(200_000)) for _ in range(2)), [])
     next(results)
     results.close()
     eventually(lambda: service.notes["aborted"] + service.notes["committed"] == 1)
@@ -153,7 +142,7 @@ def test_rows_of_another_schema_are_refused(address: str, service: FakeService) 
 def test_large_batches_pass(client: HostClient) -> None:
     column = pa.array(np.zeros(4_500_000, np.int64))  # twice 36 MB
     big = pa.RecordBatch.from_arrays([column, column], schema=input_schema(counting()))
-    got = pa.Table.from_batches(client.exchange(ticket(), [big], list))
+    got = pa.Table.from_batches(client.exchange(ticket(), [big], []))
     assert got.to_pydict() == {"k0": [0], "a0": [4_500_000]}
 
 

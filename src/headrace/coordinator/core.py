@@ -53,9 +53,6 @@ class Coordinator:
         """Answer one question."""
         if action == "begin":
             return self.begin(BeginRequest.of(said))
-        if action == "frontier":
-            operator = self._known(said["query"], said["operator"])
-            return {"seen_ms": operator.frontier(said["query"], said["run"], said["batch"], said["nodes"])}
         if action == "committed":
             operator = self._known(said["query"], said["operator"])
             operator.committed(said["run"], said["batch"], Summary.of(said["summary"]))
@@ -67,7 +64,7 @@ class Coordinator:
         raise HeadraceError(f"no such action: {action}")
 
     def begin(self, request: BeginRequest) -> dict[str, Any]:
-        """Which partitions the task runs, from which version, at which hosts."""
+        """Which partitions the task runs, from which version, at which hosts; the batch's event times."""
         begun = self._operator(request.query, request.spec.name).begin(request)
         owners = [self._place(request, partition) for partition in begun.partitions]
         attempts = [begun.base_attempts.get(partition) for partition in begun.partitions]
@@ -76,6 +73,7 @@ class Coordinator:
             "base_attempts": attempts,
             "location": begun.location,
             "partitions": owners,
+            "seen_ms": begun.seen_ms,
         }
 
     def heartbeat(self, machine: str, host: HeardHost) -> dict[str, Any]:

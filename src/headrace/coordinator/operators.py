@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -63,6 +64,7 @@ class BeginRequest:
     location: str | None
     new: bool
     avoid: str | None = None
+    nodes: Sequence[str] = ()  # ids of the watermark nodes below
 
     @classmethod
     def of(cls, said: dict[str, Any]) -> BeginRequest:
@@ -75,6 +77,7 @@ class Begun:
     location: str
     partitions: list[int]
     base_attempts: dict[int, int]  # the newest that began the base in this run, by partition
+    seen_ms: list[int | None]  # the largest event time of the batch, by watermark node
 
 
 class TrackedOperator:
@@ -108,7 +111,8 @@ class TrackedOperator:
             base, partitions = base_of(self._record.begun, request.batch), self._claim(request)
             mine = self._attempts.setdefault(request.batch, {})
             mine.update({number: max(request.attempt, mine.get(number, -1)) for number in partitions})
-            return Begun(base, self._record.location, partitions, self._attempts_of(base))
+            attempts, seen_ms = self._attempts_of(base), self._seen_by(request)
+            return Begun(base, self._record.location, partitions, attempts, seen_ms)
 
     def _attempts_of(self, base: int | None) -> dict[int, int]:
         return {} if base is None else self._attempts.get(base, {})
@@ -160,19 +164,17 @@ class TrackedOperator:
                 "or limit it; correct it and start from a new checkpoint",
             )
 
-    def frontier(self, query: str, run: str, batch: int, nodes: list[str]) -> list[int | None]:
+    def _seen_by(self, request: BeginRequest) -> list[int | None]:
         """The batch's event times; Spark is asked once per batch.
 
-        A task of an earlier run may still be at the same batch. It must not ask: Spark has not yet seen
-        all rows of the new run's batch, and the answer is kept for everyone.
+        A task's rows came through a shuffle, so by now every row has passed the watermark nodes below.
         """
-        with self._lock:
-            self._refuse_earlier(run)
-            if batch != self._batch:
-                raise Fenced(f"batch {batch} is over")
-            if self._seen is None or self._seen[0] != batch:
-                self._seen = (batch, self._view.seen_ms(query, batch, nodes))
-            return self._seen[1]
+        if not request.nodes:
+            return []
+        if self._seen is None or self._seen[0] != request.batch:
+            found = self._view.seen_ms(request.query, request.batch, list(request.nodes))
+            self._seen = (request.batch, found)
+        return self._seen[1]
 
     def committed(self, run: str, batch: int, summary: Summary) -> None:
         with self._lock:

@@ -22,8 +22,6 @@ from headrace.host.contract import Summary, Ticket
 from headrace.host.wire import Unreachable, call, call_options, connect, understood
 from headrace.spec import input_schema
 
-Seen = Callable[[], list[int | None]]
-
 
 class Connections:
     """The open connections of a process, by address."""
@@ -116,17 +114,14 @@ class HostClient:
         self.summary: Summary | None = None
 
     def exchange(
-        self, ticket: Ticket, batches: Iterable[pa.RecordBatch], seen: Seen
+        self, ticket: Ticket, batches: Iterable[pa.RecordBatch], seen_ms: list[int | None]
     ) -> Iterator[pa.RecordBatch]:
-        """Send the rows, yield the results; `summary` is there when the iterator is exhausted.
-
-        `seen` is asked for the batch's event times after the last row was taken from `batches`.
-        """
+        """Send the rows, yield the results; `summary` is there when the iterator is exhausted."""
         exchange, address = self._open(ticket)
         try:
             for rows in batches:
                 exchange.send(rows)
-            yield from exchange.results(seen())
+            yield from exchange.results(seen_ms)
             self.summary = exchange.summary
         except Unreachable as error:
             self._connections.drop(address)

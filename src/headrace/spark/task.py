@@ -179,7 +179,6 @@ class Evaluation:
         self._place = place
         self._connections = connections
         self._machine = machine_name(plan.host_per)
-        self._seen: list[int | None] | None = None
 
     def run(self, batches: RowBatches) -> RowBatches:
         """Yield the results of every partition that falls to this evaluation."""
@@ -215,7 +214,7 @@ class Evaluation:
             base_attempt=base_attempt,
         )
         client = HostClient(lambda again: self._locate(owner, again), plan.secret, self._connections)
-        yield from client.exchange(ticket, rows, self._frontier)
+        yield from client.exchange(ticket, rows, begun["seen_ms"])
         assert client.summary is not None
         self._ask("committed", {**self._told(), "summary": asdict(client.summary)})
 
@@ -254,17 +253,9 @@ class Evaluation:
                 "location": plan.location,
                 "new": plan.new,
                 "avoid": avoid,
+                "nodes": plan.nodes,
             },
         )
-
-    def _frontier(self) -> list[int | None]:
-        """The batch's event times. Asked after the input is drained, when Spark has seen all of them."""
-        plan = self._plan
-        if not plan.nodes:
-            return []
-        if self._seen is None:
-            self._seen = self._ask("frontier", {**self._told(), "nodes": list(plan.nodes)})["seen_ms"]
-        return self._seen
 
     def _told(self) -> dict[str, Any]:
         """Who asks: a task of a run that is over gets no answer."""
