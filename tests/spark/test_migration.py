@@ -51,7 +51,7 @@ def wanted(fed: Iterable[Event], width: int, slide: int, until_s: int) -> list[t
 
 CASES = [
     ("aar", hr.tumbling("40 seconds"), 40, 40, [(9000, 5)] * 8),
-    ("range", hr.sliding("10 seconds", "4 seconds"), 10, 4, [(300, 20), *[(14000, 4)] * 6]),
+    ("range", hr.sliding("10 seconds", "4 seconds"), 10, 4, [(300, 20), *[(24000, 4)] * 6]),
 ]
 
 

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from host_fakes import counting
 from pyarrow import flight
@@ -163,7 +164,7 @@ def test_a_killed_host_is_replaced(settings: HostSettings) -> None:
     asked = iter([first.address])  # what a task may still remember
     client = HostClient(lambda again: next(asked, "") or ensure_host(settings).address, SECRET, connections)
     ticket = Ticket("app", "query", counting(), 0, 0, None, 1, "/nowhere", 3)
-    list(client.exchange(ticket, [], list))
+    list(client.exchange(ticket, [], []))
     assert client.summary is not None
     second = find_host(settings)
     assert second is not None
@@ -178,13 +179,13 @@ def test_killed_in_the_middle_is_unavailable(settings: HostSettings) -> None:
     client = HostClient(lambda again: ensure_host(settings).address, SECRET, connections)
     ticket = Ticket("app", "query", counting(), 0, 0, None, 1, "/nowhere", 3)
 
-    def seen() -> list[int | None]:
+    def rows() -> Iterator[pa.RecordBatch]:
         os.kill(host.pid, signal.SIGKILL)
         gone(host.pid)
-        return []
+        yield from ()
 
     with pytest.raises(HostUnavailable, match="not committed"):
-        list(client.exchange(ticket, [], seen))
+        list(client.exchange(ticket, rows(), []))
     connections.close()
 
 
