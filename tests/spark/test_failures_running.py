@@ -1,13 +1,16 @@
 """Protects running queries: every sink and trigger, operators in a chain, a host that dies between
-batches, and the host's door against callers who do not know the secret.
+batches, memory of queries that end, and the host's door against callers who do not know the secret.
 """
 
 from __future__ import annotations
 
 import json
 import stat
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -101,6 +104,37 @@ def test_a_host_killed_between_batches_is_replaced(
     assert sorted(got) == CHANGED
     assert query.exception() is None
     assert killed != [host.pid for host in case.coordinator.hosts().values()]
+
+
+def test_an_ended_query_leaves_the_hosts_memory_and_a_running_one_keeps_its(
+    case: Case, running: tuple[StreamingQuery, Rows], tmp_path: Path
+) -> None:
+    query, got = running
+    other = replace(case, checkpoint=tmp_path / "other")
+    ended = other.totals().writeStream.format("noop").option("checkpointLocation", str(other.checkpoint))
+    stopped = ended.trigger(availableNow=True).start()
+    stopped.awaitTermination()
+    (host,) = held(case, stopped.id, query.id, until=lambda stores: stores[0] == {None}).values()
+    assert host == [{None}, {"rmw"}]
+    case.feed(*SECOND)
+    query.processAllAvailable()
+    assert sorted(got) == CHANGED
+
+
+def held(case: Case, *queries: str, until: Callable[[list[set[str | None]]], bool]) -> dict[str, list[Any]]:
+    """The stores that hosts hold in memory of each query, once heartbeats say what is wanted."""
+    for _ in range(100):
+        found = {
+            machine: [
+                {part["store"] for part in host.status.get("partitions", ()) if part["query"] == query}
+                for query in queries
+            ]
+            for machine, host in case.coordinator.hosts().items()
+        }
+        if found and all(map(until, found.values())):
+            return found
+        time.sleep(0.1)
+    raise AssertionError(f"hosts still hold {found}")
 
 
 @pytest.mark.parametrize("secret", [None, "", "0" * 64])
