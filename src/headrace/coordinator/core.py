@@ -84,8 +84,8 @@ class Coordinator:
             self._waits.heard(machine, host.status.get("storage_waits_ms", {}), self._now_s())
             self._changed.notify_all()
         ending, held = self._ending or not self._view.alive(), held_queries(host.status)
-        ended = held - self._view.active_queries() if held and not ending else set()
-        return {"ending": ending, "ended": sorted(ended)}
+        active = self._view.active_queries() if held and not ending else None
+        return {"ending": ending, "ended": [] if active is None else sorted(held - active)}
 
     def end(self) -> list[HeardHost]:
         """From now on hosts are told to leave; returns those that were heard of."""

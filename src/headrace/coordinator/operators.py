@@ -31,8 +31,8 @@ class QueryView(Protocol):
     def active_run(self, query: str) -> str | None:
         """The run id of a running query."""
 
-    def active_queries(self) -> set[str]:
-        """Ids of all running queries."""
+    def active_queries(self) -> set[str] | None:
+        """Ids of all running queries; None when Spark does not answer."""
 
     def checkpoint_files(self, query: str) -> SmallFiles:
         """The query's checkpoint directory."""

@@ -63,8 +63,7 @@ class Heartbeat:
                 if answer["ending"]:
                     log.info("the driver is ending")
                     return self._leave()
-                if self._service is not None and answer["ended"]:
-                    self._service.ended(answer["ended"])
+                self._hear(answer["ended"])
                 answered = time.monotonic()
             except HeadraceError as error:
                 failure = error
@@ -73,6 +72,14 @@ class Heartbeat:
                 return self._leave()
             self._stopped.wait(PERIOD_S)
         return None
+
+    def _hear(self, ended: list[str]) -> None:
+        if self._service is None or not ended:
+            return
+        try:
+            self._service.ended(ended)
+        except Exception:  # as below
+            log.exception("memory of ended queries is still held")
 
     def _told(self) -> dict[str, Any]:
         try:

@@ -17,6 +17,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
+from py4j.protocol import Py4JError
+
 from headrace.coordinator.core import Coordinator, HeardHost
 from headrace.coordinator.progress import BatchProgress
 from headrace.coordinator.records import SmallFiles
@@ -61,8 +63,11 @@ class SparkView:
 
         return self._ask(ask)
 
-    def active_queries(self) -> set[str]:
-        ids: str = self._ask(lambda: self._active_map().keySet().toString())
+    def active_queries(self) -> set[str] | None:
+        try:
+            ids: str = self._ask(lambda: self._active_map().keySet().toString())
+        except (Py4JError, OSError, RuntimeError):  # the JVM is gone; the watcher will see it too
+            return None
         return set(ids.strip("[]").split(", "))
 
     def checkpoint_files(self, query: str) -> SmallFiles:
