@@ -174,6 +174,24 @@ def test_an_epoch_that_is_given_up_leaves_no_files(tmp_path: Path) -> None:
     service.close()
 
 
+def test_what_a_store_had_to_spill_counts_as_memory_that_it_needs(tmp_path: Path) -> None:
+    service = PartitionService(64 << 20)
+    asked = ticket(tmp_path, 0, 1)
+    transaction = service.begin(asked)
+    assert isinstance(transaction, PartitionTransaction)
+    transaction.apply(rows(asked.operator, dict.fromkeys(range(1000), (1, 0))))
+    transaction._fold()
+    store: Any = transaction._store
+    store._spill()
+    spilled = transaction._sealer.nbytes
+    transaction.apply(rows(asked.operator, {8: (1, 0)}))
+    transaction._fold()
+    assert spilled > 0
+    assert transaction._share.needed_bytes == store.memory_bytes + spilled
+    transaction.abort()
+    service.close()
+
+
 def descriptors(folder: Path) -> int:
     held = [os.readlink(f"/proc/self/fd/{number}") for number in _open_now()]
     return sum(path.startswith(str(folder)) for path in held)
