@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from headrace.errors import ArithmeticOverflow
 from headrace.spec import Accumulator, Emit, Field, OperatorSpec, Window, input_schema
-from headrace.store import panes
+from headrace.store import final, panes
 from headrace.store.budget import MemoryBudget
 from headrace.store.choose import adds
 from headrace.store.contract import FileKind, Sections
@@ -210,6 +210,7 @@ def test_store_equals_the_model(
 ) -> None:
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(panes, "ROWS_MIN", limit)
+        patch.setattr(final, "FOLD_ROWS", limit)
         spec = replace(SPEC, window=window, emit=emit)
         lab = Lab(Path(folder), spec, share, FinalStore if sums and adds(spec) else RmwStore)
         model, watermark, at = Model(window, emit), start, 0
@@ -306,7 +307,8 @@ def test_a_slice_that_left_memory_takes_rows_without_a_lookup(
         rows = [(key, time, key + batch) for key in range(12) for time in range(6)]
         assert lab.epoch(rows, None) == model.epoch(rows, None)
     assert all(held.whole is None for held in lab.store._slices.values())
-    assert len(lab.store.segments) > 6, "an epoch spilled"
+    assert next(lab.numbers) > 12, "every epoch spilled"
+    assert len(lab.store.segments) == 6, "what an epoch spilled has become one segment"
     lab.compact()
     assert lab.epoch([], 40) == model.epoch([], 40)
 
@@ -329,3 +331,30 @@ def test_a_sum_that_overflows_over_epochs_fails_the_batch_that_gives_it_out(
         assert lab.epoch([(1, 5, 1 << 62), (2, 5, 1)], None) == []
     with pytest.raises(ArithmeticOverflow):
         lab.epoch([], 20)
+
+
+def test_a_sum_that_overflows_over_what_an_epoch_spilled_fails_only_the_batch_that_gives_it_out(
+    tmp_path: Path,
+) -> None:
+    lab = Lab(tmp_path, SPEC, 1 << 9, FinalStore)
+    assert lab.epoch([(1, 5, 1 << 62), (1, 5, 1 << 62)], None) == []
+    assert len(lab.store.segments) == 2, "they could not become one"
+    with pytest.raises(ArithmeticOverflow):
+        lab.epoch([], 20)
+
+
+def test_spilled_rows_stay_as_they_are_where_one_window_reads_them(tmp_path: Path) -> None:
+    window = Window(10)
+    lab, model = Lab(tmp_path, replace(SPEC, window=window), 1 << 9, FinalStore), Model(window, "final")
+    rows = [(key, 5, key) for key in range(12)] * 2
+    assert lab.epoch(rows, None) == model.epoch(rows, None)
+    assert len(lab.store.segments) == 2, "to write them again costs more than to read them once"
+    assert lab.epoch([], 10) == model.epoch([], 10)
+
+
+def test_memory_is_filled_before_it_is_spilled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(final, "FOLD_ROWS", 8)
+    lab = Lab(tmp_path, SPEC, 64 << 10, FinalStore)
+    lab.store.apply(batch_of([(key % 40, 5, 1) for key in range(2000)]))
+    assert not lab.store.spilled, "40 keys fit, though 2,000 would not"
+    assert lab.store.memory_bytes <= lab.share

@@ -39,7 +39,8 @@ SLICED, PER_WINDOW = "sliced", "once_per_window"  # q5 as it is, and with a copy
 NOT_AHEAD = "nothing_ahead"  # q11_median without reading sessions before they end
 COLD, COLD_NOT_AHEAD = "cold", "cold_nothing_ahead"  # both on a disk that no cache helps
 EXTRAS = {"q5": (SLICED, PER_WINDOW), "q11_median": (NOT_AHEAD, COLD, COLD_NOT_AHEAD)}
-SPARK_BATCHES, SPARK_WARM = 6, 3  # Spark takes up to half a minute for one; with fewer its state is smaller
+# Spark takes up to a minute and a half for a batch; with fewer of them its state is smaller.
+SPARK_FILES, SPARK_FILES_DENSE, SPARK_FILES_WARM = "0000[0-5]-*", "0000[0-3]-*", "000[0-2]?-*"
 READ_RATIO = "spark.headrace.read.ratio"
 STORES = {"headrace": "auto", "rocksdb": "rocksdb"}
 SETTINGS = {
@@ -177,9 +178,7 @@ def _run(spark: Any, side: str, name: str, files: Path, scratch: Path) -> Ran:
 
 
 def _query(spark: Any, side: str, name: str, files: Path) -> Any:
-    of_spark = SPARK_WARM if files.name == WARM else SPARK_BATCHES
-    batches = of_spark if side == "spark" else None
-    streams = [read(spark, files, view, batches) for view in _inputs(name)]
+    streams = [read(spark, files, view, _files(side, view, files.name)) for view in _inputs(name)]
     if side == "floor":
         return flowkv_floor.query(name, PARTITIONS, *streams)
     if name == "q8":
@@ -195,6 +194,15 @@ def _query(spark: Any, side: str, name: str, files: Path) -> Any:
         spark.conf.unset(READ_RATIO)
         return unread
     return (flowkv_spark.OVER_BIDS if side == "spark" else queries.OVER_BIDS)[name](bids)
+
+
+def _files(side: str, view: str, folder: str) -> str:
+    """The names of the files of a stream that a side reads."""
+    if side != "spark":
+        return "*"
+    if folder == WARM:
+        return SPARK_FILES_WARM
+    return SPARK_FILES_DENSE if view == "dense" else SPARK_FILES
 
 
 def _with_host(spark: Any, ran: Ran, rate: float) -> Outcome:

@@ -64,7 +64,7 @@ class Scale:
     busy: Stretch
     dense: Stretch
     fine: Stretch
-    warm: Stretch  # of every stream, before anything is measured
+    warm: Stretch  # of every stream, before anything is measured: many batches, so that plans get compiled
     memory_bytes: int
     skipped: int  # first batches, in which state is still small
 
@@ -78,9 +78,9 @@ FULL = Scale(
     sparse=Stretch(batches=8, events=800_000, rate=200_000, active=1_000_000),
     long=Stretch(batches=14, events=800_000, rate=200_000, active=1_000_000),
     busy=Stretch(batches=8, events=800_000, rate=320_000, active=400_000),
-    dense=Stretch(batches=24, events=800_000, rate=1_280_000, active=400_000),
+    dense=Stretch(batches=12, events=2_400_000, rate=1_280_000, active=400_000),
     fine=FINE,
-    warm=Stretch(batches=12, events=400_000, rate=200_000, active=100_000),
+    warm=Stretch(batches=100, events=45_000, rate=200_000, active=100_000),
     memory_bytes=32 << 20,
     skipped=2,
 )
@@ -125,10 +125,9 @@ def _write_view(stretch: Stretch, folder: Path, view: str) -> None:
             os.utime(path, (stamp, stamp))
 
 
-def read(spark: Any, folder: Path, view: str, batches: int | None = None) -> Any:
-    """A stream of a view with its watermark; of the first batches, or of all."""
+def read(spark: Any, folder: Path, view: str, files: str = "*") -> Any:
+    """A stream of a view with its watermark, of the files with such names: `<batch in five digits>-…`."""
     schema = spark.read.parquet(str(folder / view)).schema
     rows = spark.readStream.schema(schema).option("maxFilesPerTrigger", FILES_PER_BATCH)
-    if batches is not None:
-        rows = rows.option("pathGlobFilter", f"0000[0-{batches - 1}]-*")
+    rows = rows.option("pathGlobFilter", files)
     return rows.parquet(str(folder / view)).withWatermark("dateTime", DELAY)

@@ -178,7 +178,8 @@ class PartitionTransaction:
         probe(Moment.SEALING)
         sealed = write()
         assert isinstance(self._sealer, Sealer), "this epoch's files go to storage at once"
-        self._sealer.name(lambda segment: self._store.is_live(segment, self._closed_through_us))
+        stays = {id(segment) for segment in self._live(sealed)}
+        self._sealer.name(lambda segment: id(segment) in stays)
         self._spent["seal"] = time.perf_counter() - begun
         probe(Moment.SEALED)
         return sealed

@@ -76,12 +76,19 @@ def plan_parts(
     """
     runs = _of_one_slice(parts)
     for past in runs[-2::-1]:
-        left = reads(_main_slice(parts[past.start]))
-        if past.stop - past.start > 1 and _saved(parts[past]) * (left + WRITE_COST) >= 1 + WRITE_COST:
+        if worth_merging(parts[past], reads):
             return past
     filling = runs[-1] if runs and len(parts) <= PARTS_MANY else slice(0, len(parts))
     chosen = plan(sizes[filling], unread=True)
     return None if chosen is None else slice(filling.start + chosen.start, filling.start + chosen.stop)
+
+
+def worth_merging(parts: Sequence[Mapping[int, int]], reads: Callable[[int], int]) -> bool:
+    """Whether reading and writing these parts once costs less than what later reads are spared."""
+    if len(parts) < 2:
+        return False
+    left = reads(_main_slice(parts[0]))
+    return _saved(parts) * (left + WRITE_COST) >= 1 + WRITE_COST
 
 
 def _of_one_slice(parts: Sequence[Mapping[int, int]]) -> list[slice]:

@@ -13,7 +13,7 @@ else, `memory_bytes` alone may be asked for meanwhile: arrays move when a table 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, runtime_checkable
@@ -25,7 +25,7 @@ from headrace.store.merge import Shape
 from headrace.store.run import Run
 from headrace.store.segment import Segment
 
-Sections = list[tuple[int, list[Run]]]  # by number, each an ordered sequence of ordered runs
+Sections = Sequence[tuple[int, Iterable[Run]]]  # by number, each an ordered sequence of ordered runs
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,8 @@
 """The RMW store of windows that come out once: rows are folded without asking what is stored.
 
     rows ─▶ fresh tables, one per slice ─▶ (seal) ─▶ segments: what each epoch added
-                       └──────▶ (settle) ─▶ whole tables, as far as memory goes
+                       ├──────▶ (settle) ─▶ whole tables, as far as memory goes
+                       └──────▶ (spill)  ─▶ segments of the running epoch, made one when it is sealed
 
 Nobody sees a value before its window ends, so no row waits for a lookup: what the segments, the whole table
 and the fresh table of a slice have of a key is combined when a window over the slice is given out.
@@ -13,7 +14,7 @@ Threads: one transaction at a time calls in; compaction only reads segments.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
@@ -25,17 +26,19 @@ from headrace.errors import ArithmeticOverflow
 from headrace.spec import OperatorSpec, Window, rows_in
 from headrace.store.arrow import heap_bytes, probe_of, results_of
 from headrace.store.budget import MemoryBudget
-from headrace.store.compact import compact, plan_parts
+from headrace.store.compact import compact, plan_parts, worth_merging
 from headrace.store.contract import Compaction, FileKind, Gathered, Seal, Sections, Write
 from headrace.store.layout import RowLayout
 from headrace.store.panes import Pane, combined, rows_max, summed
 from headrace.store.partials import SHARE_PART, Partials
-from headrace.store.rmw import RESULT_ROWS
+from headrace.store.rmw import MERGE_ROWS, RESULT_ROWS
+from headrace.store.run import Run
 from headrace.store.segment import Segment
 from headrace.store.slices import closing, cut, is_closed, slices_of, windows_left
 from headrace.store.table import Table
 
 ADDED = "added"
+FOLD_ROWS = 1 << 12  # memory is filled in parts of no fewer rows
 
 
 def added_kind(layout: RowLayout) -> FileKind:
@@ -103,6 +106,19 @@ class FinalStore:
 
     def _fold(self, slice_us: int, rows: pa.RecordBatch) -> None:
         self._partials.forget(slice_us)
+        for part in self._fitting(slice_us, rows):
+            self._fold_part(slice_us, part)
+
+    def _fitting(self, slice_us: int, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """The rows in parts, with room for each: few of them may be new keys, which the next part knows."""
+        half = rows.num_rows // 2
+        if half < FOLD_ROWS or self._fits(slice_us, rows.num_rows, heap_bytes(rows)):
+            yield rows
+            return
+        yield from self._fitting(slice_us, rows.slice(0, half))
+        yield from self._fitting(slice_us, rows.slice(half))
+
+    def _fold_part(self, slice_us: int, rows: pa.RecordBatch) -> None:
         self._make_room(slice_us, rows.num_rows, heap_bytes(rows))
         held = self._held(slice_us)
         before = held.nbytes
@@ -229,8 +245,40 @@ class FinalStore:
 
     def gather(self, watermark_us: int | None) -> Write:
         """What the epoch added to slices that stay; the thunk touches no table."""
+        if self._worth_merging(watermark_us):
+            self._spill()
+            return partial(self._merged, tuple(self.spilled), watermark_us)
         sections = self._sections(lambda s: not is_closed(s, self._window, watermark_us))
         return Gathered(self.seal, ((self._kind, sections),) if sections else (), tuple(self.spilled))
+
+    def _worth_merging(self, watermark_us: int | None) -> bool:
+        """Whether the windows to come would read so much less that what was spilled is better made one."""
+        if not self.spilled:
+            return False
+        spilled = [{s: entry.rows for s, entry in one.sections.items()} for one in self.spilled]
+        fresh = {s: len(held.fresh) for s, held in self._slices.items() if held.fresh is not None}
+        live = [self._staying(rows, watermark_us) for rows in (*spilled, fresh)]
+        left = partial(windows_left, window=self._window, watermark_us=watermark_us)
+        return worth_merging([rows for rows in live if rows], left)
+
+    def _staying(self, slices: Mapping[int, int], watermark_us: int | None) -> dict[int, int]:
+        """Those that the watermark leaves open."""
+        return {s: rows for s, rows in slices.items() if not is_closed(s, self._window, watermark_us)}
+
+    def _merged(self, spilled: tuple[Segment, ...], watermark_us: int | None) -> list[Segment]:
+        """One segment of all that the epoch added to slices that stay; none of them has a name yet."""
+        held = {s for segment in spilled for s in segment.sections}
+        slices = sorted(s for s in held if not is_closed(s, self._window, watermark_us))
+
+        def runs(slice_us: int) -> Iterator[Run]:
+            sources = [(one, slice_us) for one in reversed(spilled) if slice_us in one.sections]
+            return summed(self.layout, sources, MERGE_ROWS)
+
+        try:
+            return [self.seal(self._kind, [(s, runs(s)) for s in slices])]
+        except ArithmeticOverflow:  # its window will say so
+            self._overflows = True
+            return list(spilled)
 
     def settle(self, segments: list[Segment], watermark_us: int | None) -> None:
         """The epoch is durable: what it added is committed, and closed windows are gone."""

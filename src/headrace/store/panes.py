@@ -1,7 +1,7 @@
 """Rows that stand for parts of a group, in slices or in segments: its result is all of them, combined.
 
-Memory: the hash space is cut so that one range of all slices holds about `rows_max` rows; a range is
-combined in a table of its own, handed out, and forgotten.
+Memory: the hash space is cut so that one range of all slices comes to about `rows_max` rows; a range is
+combined in a table of its own, one part after another, handed out, and forgotten.
 Threads: the store's own, while no table changes.
 """
 
@@ -20,6 +20,7 @@ from headrace.store.table import Ids, Table
 
 RANGE_PART = 8  # a range takes about this part of the store's share
 ROWS_MIN = 1 << 16
+DENSITY_MAX = 16  # a range has at most so many times the rows that it may come to
 HASHES = 1 << 64
 
 
@@ -56,6 +57,8 @@ class Pane:
 
     def read(self, low: int, high: int) -> Run:
         """The newest row of each of its keys in the range."""
+        if len(self.segments) == 1 and not len(self.table):
+            return self.segments[0].scan_range(self.slice_us, low, high)
         held = self.table.between(low, high, ordered=bool(self.segments))
         if not self.segments:
             return held
@@ -87,10 +90,11 @@ def rows_max(panes: Sequence[Pane], share_bytes: int) -> int:
 
 def combined(panes: Sequence[Pane], layout: RowLayout, limit: int) -> Iterator[Run]:
     """The rows of all slices together, one per key; each run is valid until the next."""
-    for low, high in _ranges(panes, limit):
-        together = _together(panes, layout, low, high)
-        if len(together):
-            yield together.view()
+    if len(panes) == 1:
+        yield from _alone(panes[0], limit)
+        return
+    for together in _tables(panes, layout, limit):
+        yield together.view()
 
 
 def summed(layout: RowLayout, newest_first: Sequence[Source], limit: int) -> Iterator[Run]:
@@ -101,25 +105,56 @@ def summed(layout: RowLayout, newest_first: Sequence[Source], limit: int) -> Ite
         for source in reversed(newest_first)
         if not isinstance(source, Run)
     ]
-    for low, high in _ranges(panes, limit):
-        together = _together(panes, layout, low, high)
+    for together in _tables(panes, layout, limit):
+        yield together.whole_run()
+
+
+def _alone(pane: Pane, limit: int) -> Iterator[Run]:
+    """The rows of one pane: no key has two."""
+    whole = pane.rows <= limit or not pane.segments
+    for low, high in [(0, HASHES)] if whole else cut_ranges([pane], *pane.span(), limit):
+        run = pane.read(low, high)
+        if len(run):
+            yield run
+
+
+def _tables(panes: Sequence[Pane], layout: RowLayout, limit: int) -> Iterator[Table]:
+    """One table after another for ascending ranges of hashes, none of them empty.
+
+    How many rows of a range were of the same keys says how many the next one may have.
+    """
+    rows_left, room = sum(pane.rows for pane in panes), limit
+    low, end = (0, HASHES) if rows_left <= room else span_of(panes)
+    while rows_left and low < end:
+        high = _cut(panes, low, end, rows_left, room)
+        together, rows = _together(panes, layout, low, high, min(limit, rows_left))
+        rows_left = max(0, rows_left - rows)
         if len(together):
-            yield together.whole_run()
+            room = limit * max(1, min(DENSITY_MAX, rows // len(together)))
+            yield together
+        low = high
 
 
-def _together(panes: Sequence[Pane], layout: RowLayout, low: int, high: int) -> Table:
-    runs = [pane.read(low, high) for pane in panes]
-    together = Table(layout, max(map(len, runs)))
-    for run in runs:
+def _cut(panes: Sequence[Pane], low: int, end: int, rows_left: int, room: int) -> int:
+    """Where a range from `low` on ends that has about `room` rows; hashes are mostly uniform."""
+    if rows_left <= room:
+        return end
+    high = low + max(1, (end - low) * room // rows_left)
+    while high - low > 1 and sum(pane.count(low, high) for pane in panes) > 2 * room:
+        high = low + (high - low) // 2
+    return high
+
+
+def _together(
+    panes: Sequence[Pane], layout: RowLayout, low: int, high: int, expected: int
+) -> tuple[Table, int]:
+    """What the range comes to, and how many rows it was made of."""
+    rows, together = 0, Table(layout, expected)
+    for pane in panes:
+        run = pane.read(low, high)
         together.absorb(run)
-    return together
-
-
-def _ranges(panes: Sequence[Pane], limit: int) -> Iterator[tuple[int, int]]:
-    """Hash ranges of about `limit` rows; where that is enough for all of them, they are not counted."""
-    if sum(pane.rows for pane in panes) <= limit:
-        return iter([(0, HASHES)] if panes else [])
-    return cut_ranges(panes, *span_of(panes), limit)
+        rows += len(run)
+    return together, rows
 
 
 def combined_of(

@@ -1,0 +1,73 @@
+"""Protects the memory that combining takes: a range of hashes comes to few rows, made of however many."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from headrace.spec import Accumulator, Field, OperatorSpec, Window
+from headrace.store import panes
+from headrace.store.layout import RowLayout
+from headrace.store.run import Run
+from headrace.store.table import Table
+
+PARTS, LIMIT = 16, 64
+LAYOUT = RowLayout(
+    OperatorSpec(
+        name="counts",
+        keys=(Field("k0", "int64", "key"),),
+        inputs=(),
+        accumulators=(Accumulator("count", None, "int64"),),
+        window=Window(10, 0, 2),
+        emit="final",
+        timed=True,
+        delays_ms=(0,),
+        partitions=1,
+    )
+)
+
+
+def pane(keys: np.ndarray[Any, Any]) -> panes.Pane:
+    table = Table(LAYOUT)
+    words = np.zeros((len(keys), LAYOUT.key_width), np.uint64)
+    words[:, -1] = keys
+    hashes = keys.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    table.upsert(Run(hashes, words, np.empty(0, np.uint8)))
+    return panes.Pane(0, table, ())
+
+
+def ranges(parts: list[panes.Pane], patch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """What each range came to, and how many rows it was made of."""
+    seen, together = [], panes._together
+
+    def counted(*asked: Any) -> tuple[Table, int]:
+        made, rows = together(*asked)
+        seen.append((len(made), rows))
+        return made, rows
+
+    patch.setattr(panes, "_together", counted)
+    keys = [key for run in panes.combined(parts, LAYOUT, LIMIT) for key in run.words[:, 1].tolist()]
+    assert len(keys) == len(set(keys)) == sum(made for made, _ in seen)
+    return seen
+
+
+def test_parts_of_the_same_keys_are_read_in_larger_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = ranges([pane(np.arange(1000)) for _ in range(PARTS)], monkeypatch)
+    assert sum(rows for _, rows in seen) == PARTS * 1000
+    assert max(made for made, _ in seen) <= 2 * LIMIT
+    assert len(seen) < 1000 // LIMIT * 4, "a range of as many rows as a table may have would be one of 250"
+
+
+def test_parts_of_different_keys_are_read_in_small_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = ranges([pane(np.arange(1000) + 1000 * part) for part in range(PARTS)], monkeypatch)
+    assert sum(made for made, _ in seen) == PARTS * 1000
+    assert max(made for made, _ in seen) <= 2 * LIMIT
+
+
+def test_one_part_is_given_out_as_it_is() -> None:
+    alone = pane(np.arange(1000))
+    (run,) = panes.combined([alone], LAYOUT, LIMIT)
+    assert run.words.base is alone.table.view().words.base, "not copied"
+    assert list(panes.combined([], LAYOUT, LIMIT)) == []
