@@ -24,6 +24,7 @@ from headrace.types import arrow_type
 HASH, TIME = "__hash", "__time"
 WINDOW_START, WINDOW_END = "__window_start", "__window_end"
 SIDE, GROUP = "__side", "__group"
+KEYLESS_HASH = 42  # of a key without columns, as xxhash64 begins
 ROWS = "__rows"  # how many rows a combined one stands for
 LEFT, RIGHT = 0, 1  # what SIDE says of a row
 SPECS_KEPT = 256  # of which text and schemas are remembered

@@ -16,7 +16,17 @@ import pytest
 from headrace.errors import ArithmeticOverflow
 from headrace.options import Combine
 from headrace.spark.combine import Combiner, combines
-from headrace.spec import Accumulator, Field, Holistic, OperatorSpec, Window, input_schema, rows_in
+from headrace.spec import (
+    HASH,
+    KEYLESS_HASH,
+    Accumulator,
+    Field,
+    Holistic,
+    OperatorSpec,
+    Window,
+    input_schema,
+    rows_in,
+)
 from headrace.testing.store_lab import StoreLab
 from headrace.testing.store_model import rows_of
 
@@ -84,6 +94,12 @@ def test_a_store_cannot_tell_combined_rows_from_the_rows(spec: OperatorSpec, tmp
         assert repr(epoch(fewer, sent, until)) == repr(epoch(rows, batches, until))  # NaN is a key
         assert fewer.store.late_rows == rows.store.late_rows
     assert spec.window is None or rows.store.late_rows > 0
+
+
+def test_rows_without_keys_need_not_bring_their_hash() -> None:
+    batch = batch_of(PLAIN, np.random.default_rng(5), 500, 0)
+    hashed = batch.set_column(0, HASH, pa.array(np.full(500, KEYLESS_HASH)))
+    assert list(combined(PLAIN, [batch.drop_columns([HASH])])) == list(combined(PLAIN, [hashed]))
 
 
 def test_rows_of_many_keys_go_on_as_they_are() -> None:

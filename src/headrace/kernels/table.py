@@ -60,6 +60,15 @@ def same_key(
 
 
 @njit(nogil=True, cache=True)
+def same_words(row_words: U64, row: int, words: U64, i: int, n: int) -> bool:
+    """`same_key` where no word is variable."""
+    same = True
+    for word in range(n):
+        same &= row_words[row, word] == words[i, word]
+    return same
+
+
+@njit(nogil=True, cache=True)
 def key_bytes(words: U64, i: int, variable: Flags) -> int:
     held = 0
     for word in range(len(variable)):
@@ -133,6 +142,7 @@ def upsert(
     """Find or insert the keys from `start` on; returns where it stopped for want of room, or their end."""
     mask = np.uint64(len(slots) - 1)
     stamp = np.uint32(epoch)
+    n_words, fixed = len(variable), not variable.any()
     count, used, dirty, new = counters[COUNT], counters[USED], counters[DIRTY], counters[FRESH]
     stopped = len(probe_hashes)
     for i in range(start, len(probe_hashes)):
@@ -147,16 +157,25 @@ def upsert(
                 break
             if slot & _TAG == tag:
                 held = np.int64((slot & _ROW) - _ONE)
-                if same_key(rows, held, heap, probe_words, i, probe_heap, variable):
+                if fixed:
+                    same = same_words(rows, held, probe_words, i, n_words)
+                else:
+                    same = same_key(rows, held, heap, probe_words, i, probe_heap, variable)
+                if same:
                     row = held
             at = (at + _ONE) & mask
         if row < 0:
-            if count == len(hashes) or used + key_bytes(probe_words, i, variable) > len(heap):
+            needed = 0 if fixed else key_bytes(probe_words, i, variable)
+            if count == len(hashes) or used + needed > len(heap):
                 stopped = i
                 break
             row = count
             count += 1
-            used = write_key(rows, row, heap, used, probe_words, i, probe_heap, variable)
+            if fixed:
+                for word in range(n_words):
+                    rows[row, word] = probe_words[i, word]
+            else:
+                used = write_key(rows, row, heap, used, probe_words, i, probe_heap, variable)
             hashes[row] = probe_hashes[i]
             slots[at] = tag | np.uint64(count)
             fresh[new] = row

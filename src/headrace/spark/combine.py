@@ -15,7 +15,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.options import Combine
-from headrace.spec import HASH, ROWS, TIME, Accumulator, OperatorSpec, input_schema, partial_name
+from headrace.spec import (
+    HASH,
+    KEYLESS_HASH,
+    ROWS,
+    TIME,
+    Accumulator,
+    OperatorSpec,
+    input_schema,
+    partial_name,
+)
 from headrace.store.slices import starts, times_of
 
 RowBatches = Iterator[pa.RecordBatch]
@@ -80,7 +89,7 @@ class Combiner:
     def partial(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Each input row as a combined row."""
         ones = pa.array(np.ones(batch.num_rows, np.int64))
-        columns = {HASH: batch.column(HASH), ROWS: ones}
+        columns = {HASH: _hashes(batch), ROWS: ones}
         if self._spec.window is not None:
             columns[TIME] = pa.array(starts(times_of(batch), self._spec.window)).cast(
                 self._schema.field(TIME).type
@@ -130,6 +139,12 @@ class Combiner:
                 if largest * rows.num_rows >= _INT64_END:
                     return False
         return True
+
+
+def _hashes(batch: pa.RecordBatch) -> pa.Array:
+    """The hash of each row's key; rows without keys need not bring it."""
+    at = batch.schema.get_field_index(HASH)
+    return pa.repeat(pa.scalar(KEYLESS_HASH, pa.int64()), batch.num_rows) if at < 0 else batch.column(at)
 
 
 def _value(accumulator: Accumulator, batch: pa.RecordBatch, ones: pa.Array) -> pa.Array:

@@ -17,6 +17,7 @@ from headrace.spark.holistic_plan import result_type
 from headrace.spark.types import spark_type
 from headrace.spec import (
     HASH,
+    KEYLESS_HASH,
     TIME,
     WINDOW_END,
     WINDOW_START,
@@ -27,7 +28,6 @@ from headrace.spec import (
 )
 
 GROUP_BITS = 10  # a partition is a range of the hash's 1,024 groups
-_SEED = 42  # the hash of a key without columns, as xxhash64 begins
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +51,9 @@ def wire_rows(df: DataFrame, blueprint: Blueprint) -> DataFrame:
     columns += [column.alias(f.name) for column, f in zip(blueprint.keys, spec.keys, strict=True)]
     columns += [column.alias(f.name) for column, f in zip(blueprint.inputs, spec.inputs, strict=True)]
     names = [TIME] * spec.timed + [field.name for field in (*spec.keys, *spec.inputs)]
-    rows = df.select(*columns).select(hash_of(spec).alias(HASH), *names)
+    rows = df.select(*columns)
+    if spec.keys or not (spec.combined and names):  # else it is the same for all, and combining adds it
+        rows = rows.select(hash_of(spec).alias(HASH), *names)
     if spec.combined:
         rows = rows.mapInArrow(combine_task(spec), input_struct(spec))
     return placed(rows, spec)
@@ -60,7 +62,7 @@ def wire_rows(df: DataFrame, blueprint: Blueprint) -> DataFrame:
 def hash_of(spec: OperatorSpec) -> Column:
     """The hash of a row's key, from the wire's leaves."""
     leaves = [F.col(field.name) for field in spec.keys]
-    return F.xxhash64(*leaves) if leaves else F.lit(_SEED).cast("bigint")
+    return F.xxhash64(*leaves) if leaves else F.lit(KEYLESS_HASH).cast("bigint")
 
 
 def placed(rows: DataFrame, spec: OperatorSpec) -> DataFrame:
@@ -80,15 +82,24 @@ def input_struct(spec: OperatorSpec) -> T.StructType:
 
 
 def result_struct(spec: OperatorSpec) -> T.StructType:
-    """What the task returns. Fresh fields: an input's watermark metadata must not reach later operators."""
+    """What the task returns. Fresh fields: an input's watermark metadata must not reach later operators.
+
+    What is never null says so: Spark then does not ask, row by row.
+    """
     fields = [(field.name, field.type) for field in spec.keys]
+    never_null = set()
     if spec.window:
         fields += [(WINDOW_START, "timestamp"), (WINDOW_END, "timestamp")]
+        never_null |= {WINDOW_START, WINDOW_END}
     if spec.join:
         fields += join_columns(spec.join)
     for index, accumulator in enumerate(spec.accumulators):
-        fields += result_columns(index, accumulator)
-    struct = T.StructType([T.StructField(name, spark_type(kind)) for name, kind in fields])
+        columns = result_columns(index, accumulator)
+        fields += columns
+        never_null |= {name for name, _ in columns if accumulator.kind == "count"}
+    struct = T.StructType(
+        [T.StructField(name, spark_type(kind), name not in never_null) for name, kind in fields]
+    )
     for index, holistic in enumerate(spec.holistics):
         struct.add(f"h{index}", result_type(holistic))
     return struct

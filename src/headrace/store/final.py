@@ -72,6 +72,7 @@ class FinalStore:
     _slices: dict[int, Held] = field(default_factory=dict)
     _overflows: bool = False  # a sum leaves its type: no use to try again, its window will say so
     _table_bytes: int = 0  # of all tables; added up anew for every slice it would be quadratic
+    _expected: int = 0  # keys of the largest table last spilled: the next need not grow step by step
 
     @cached_property
     def layout(self) -> RowLayout:
@@ -122,7 +123,9 @@ class FinalStore:
         self._make_room(slice_us, rows.num_rows, heap_bytes(rows))
         held = self._held(slice_us)
         before = held.nbytes
-        fresh = held.fresh = Table(self.layout) if held.fresh is None else held.fresh
+        if held.fresh is None:
+            held.fresh = Table(self.layout, min(rows.num_rows, self._expected))
+        fresh = held.fresh
         ids, inserted = fresh.upsert(probe_of(self.layout, rows))
         fresh.accumulate(ids, rows)
         held.news += len(inserted)
@@ -201,6 +204,7 @@ class FinalStore:
         if not sections:
             return
         self.spilled.append(self.seal(self._kind, sections))
+        self._expected = max(len(held.fresh) for held in self._slices.values() if held.fresh is not None)
         for slice_us, _ in sections:
             self._drop(slice_us)
 
