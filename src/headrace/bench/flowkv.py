@@ -40,6 +40,7 @@ NOT_AHEAD = "nothing_ahead"  # q11_median without reading sessions before they e
 COLD, COLD_NOT_AHEAD = "cold", "cold_nothing_ahead"  # both on a disk that no cache helps
 EXTRAS = {"q5": (SLICED, PER_WINDOW), "q11_median": (NOT_AHEAD, COLD, COLD_NOT_AHEAD)}
 # Spark takes up to a minute and a half for a batch; with fewer of them its state is smaller.
+SPARK_SKIPPED = 2
 SPARK_FILES, SPARK_FILES_DENSE, SPARK_FILES_WARM = "0000[0-5]-*", "0000[0-3]-*", "000[0-5]?-*"
 READ_RATIO = "spark.headrace.read.ratio"
 STORES = {"headrace": "auto", "rocksdb": "rocksdb"}
@@ -165,7 +166,8 @@ def _measure(spark: Any, side: str, name: str, scale: Scale, scratch: Path) -> O
     is_cold = name in (COLD, COLD_NOT_AHEAD)
     with cold_files(scratch / side) if is_cold else nullcontext():
         ran = _run(spark, side, name, scratch / "input", scratch / side)
-    rate = ran.rows_per_s(scale.long.batches // 2 if is_cold else scale.skipped)
+    skipped = scale.of(_inputs(name)[0]).skipped
+    rate = ran.rows_per_s(min(skipped, SPARK_SKIPPED) if side == "spark" else skipped)
     return _with_host(spark, ran, rate) if side in STORES else Outcome(rate)
 
 

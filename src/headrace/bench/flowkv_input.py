@@ -42,6 +42,7 @@ class Stretch:
     events: int
     rate: int
     active: int  # people, and auctions in flight
+    skipped: int = 1  # first batches, in which state is still small and Spark may still compile
 
     def config(self, times: int = 1) -> NexmarkConfig:
         return NexmarkConfig(
@@ -66,7 +67,6 @@ class Scale:
     fine: Stretch
     warm: Stretch  # of every stream, before anything is measured: many batches, so that plans get compiled
     memory_bytes: int
-    skipped: int  # first batches, in which state is still small
 
     def of(self, view: str) -> Stretch:
         named = {"long": self.long, "busy": self.busy, "dense": self.dense, "fine": self.fine}
@@ -75,24 +75,22 @@ class Scale:
 
 FINE = Stretch(batches=8, events=50_000, rate=100_000, active=200_000)
 FULL = Scale(
-    sparse=Stretch(batches=8, events=800_000, rate=200_000, active=1_000_000),
-    long=Stretch(batches=14, events=800_000, rate=200_000, active=1_000_000),
-    busy=Stretch(batches=8, events=800_000, rate=320_000, active=400_000),
-    dense=Stretch(batches=12, events=2_400_000, rate=1_280_000, active=400_000),
+    sparse=Stretch(batches=8, events=800_000, rate=200_000, active=1_000_000, skipped=2),
+    long=Stretch(batches=14, events=800_000, rate=200_000, active=1_000_000, skipped=7),
+    busy=Stretch(batches=8, events=800_000, rate=320_000, active=400_000, skipped=2),
+    dense=Stretch(batches=18, events=2_400_000, rate=1_280_000, active=400_000, skipped=10),
     fine=FINE,
     warm=Stretch(batches=200, events=22_500, rate=200_000, active=100_000),
     memory_bytes=32 << 20,
-    skipped=2,
 )
 QUICK = Scale(
     sparse=Stretch(batches=4, events=350_000, rate=70_000, active=500_000),
-    long=Stretch(batches=8, events=350_000, rate=70_000, active=500_000),
+    long=Stretch(batches=8, events=350_000, rate=70_000, active=500_000, skipped=4),
     busy=Stretch(batches=4, events=350_000, rate=70_000, active=200_000),
     dense=Stretch(batches=12, events=350_000, rate=280_000, active=150_000),
     fine=FINE,
     warm=Stretch(batches=6, events=20_000, rate=20_000, active=5_000),
     memory_bytes=16 << 20,
-    skipped=1,
 )
 
 

@@ -64,7 +64,7 @@ def run(*, quick: bool = False, console: Console | None = None) -> str:
 def measure(stretch: Stretch, console: Console) -> str:
     with tempfile.TemporaryDirectory(prefix="headrace-bench-") as folder:
         scratch = Path(folder)
-        scale = Scale(stretch, stretch, stretch, stretch, FINE, FINE, MEMORY_BYTES, skipped=1)
+        scale = Scale(stretch, stretch, stretch, stretch, FINE, FINE, MEMORY_BYTES)
         write(scale, scratch / "input", ("bid",))
         settings = {
             "spark.headrace.memory": str(MEMORY_BYTES),
