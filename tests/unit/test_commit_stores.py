@@ -23,14 +23,24 @@ from headrace.options import CommitMode
 from headrace.spec import OperatorSpec
 from headrace.testing.clock import ManualClock
 from headrace.testing.stepped_crew import SteppedExecutor, SteppedJobs, stepped_crew
-from headrace.testing.store_contract import LATE_SLIDE, SECOND, SESSION, TINY, TUMBLE, folding, keeping
+from headrace.testing.store_contract import (
+    LATE_SLIDE,
+    SECOND,
+    SESSION,
+    SLIDE,
+    TINY,
+    TUMBLE,
+    folding,
+    keeping,
+)
 from headrace.testing.store_model import Row, batch_of, rows_of
 
 BATCHES = 6
 OPERATORS = {
     "running": folding(None, "changes"),
     "tumbling": folding(TUMBLE, "final"),
-    "sliding": folding(LATE_SLIDE, "final"),
+    "sliding": folding(SLIDE, "final"),
+    "sliding late": folding(LATE_SLIDE, "final"),
     "session": folding(SESSION, "final"),
     "aar": keeping(TUMBLE),
     "aur": keeping(SESSION),

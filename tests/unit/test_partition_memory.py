@@ -156,6 +156,28 @@ def test_what_an_epoch_spills_is_on_storage_only_if_it_stays(tmp_path: Path) -> 
     assert len(next(iter(done.scan(1, 10)))) == 1, "who reads a file that went reads on"
 
 
+def test_what_an_epoch_spilled_for_several_windows_is_one_file_on_storage(tmp_path: Path) -> None:
+    windows = Window(10_000_000, slide_us=2_000_000)
+    counts = replace(SUMS, window=windows, emit="final", timed=True, delays_ms=(0,))
+    service = PartitionService(64 << 20)
+    transaction = service.begin(ticket(tmp_path, 0, 1, operator=counts))
+    assert isinstance(transaction, PartitionTransaction)
+    store: Any = transaction._store
+    for _ in range(3):
+        transaction.apply(rows(counts, {7: (1, 0), 8: (2, 0)}))
+        transaction._fold()
+        store._spill()
+    assert len(segment_files(tmp_path)) == 3
+    assert list(transaction.finish([0])) == []
+    transaction.commit()
+    assert len(segment_files(tmp_path)) == 1
+    closing = service.begin(ticket(tmp_path, 1, 2, operator=counts))
+    (given,) = [batch.to_pydict() for batch in closing.finish([2_000])]
+    assert (given["k0"], given["a0"]) == ([7, 8], [3, 6])
+    closing.commit()
+    service.close()
+
+
 def test_an_epoch_that_is_given_up_leaves_no_files(tmp_path: Path) -> None:
     service = PartitionService(64 << 20)
     run(service, ticket(tmp_path, 0, 1), {7: (1, 0)})
