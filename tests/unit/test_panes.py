@@ -29,12 +29,12 @@ LAYOUT = RowLayout(
 )
 
 
-def pane(keys: np.ndarray[Any, Any]) -> panes.Pane:
+def pane(keys: np.ndarray[Any, Any], hashes: np.ndarray[Any, Any] | None = None) -> panes.Pane:
     table = Table(LAYOUT)
     words = np.zeros((len(keys), LAYOUT.key_width), np.uint64)
     words[:, -1] = keys
-    hashes = keys.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-    table.upsert(Run(hashes, words, np.empty(0, np.uint8)))
+    spread = keys.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    table.upsert(Run(spread if hashes is None else hashes, words, np.empty(0, np.uint8)))
     return panes.Pane(0, table, ())
 
 
@@ -64,6 +64,15 @@ def test_parts_of_different_keys_are_read_in_small_ranges(monkeypatch: pytest.Mo
     seen = ranges([pane(np.arange(1000) + 1000 * part) for part in range(PARTS)], monkeypatch)
     assert sum(made for made, _ in seen) == PARTS * 1000
     assert max(made for made, _ in seen) <= 2 * LIMIT
+
+
+def test_hashes_that_lie_close_together_are_found_in_few_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = np.arange(2000)
+    close = keys.astype(np.uint64) + np.where(keys < 5, 0, 1 << 62).astype(np.uint64)
+    seen = ranges([pane(keys, close) for _ in range(3)], monkeypatch)
+    assert sum(rows for _, rows in seen) == 6000
+    assert max(made for made, _ in seen) <= 2 * LIMIT
+    assert len(seen) < 6000 // LIMIT * 2
 
 
 def test_one_part_is_given_out_as_it_is() -> None:

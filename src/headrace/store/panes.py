@@ -139,8 +139,14 @@ def _cut(panes: Sequence[Pane], low: int, end: int, rows_left: int, room: int) -
     """Where a range from `low` on ends that has about `room` rows; hashes are mostly uniform."""
     if rows_left <= room:
         return end
+
+    def rows(high: int) -> int:
+        return sum(pane.count(low, high) for pane in panes)
+
     high = low + max(1, (end - low) * room // rows_left)
-    while high - low > 1 and sum(pane.count(low, high) for pane in panes) > 2 * room:
+    while high < end and not rows(high):
+        high = min(end, low + 4 * (high - low))
+    while high - low > 1 and rows(high) > 2 * room:
         high = low + (high - low) // 2
     return high
 
