@@ -39,7 +39,7 @@ SLICED, PER_WINDOW = "sliced", "once_per_window"  # q5 as it is, and with a copy
 NOT_AHEAD = "nothing_ahead"  # q11_median without reading sessions before they end
 COLD, COLD_NOT_AHEAD = "cold", "cold_nothing_ahead"  # both on a disk that no cache helps
 EXTRAS = {"q5": (SLICED, PER_WINDOW), "q11_median": (NOT_AHEAD, COLD, COLD_NOT_AHEAD)}
-# Spark takes up to a minute and a half for a batch; with fewer of them its state is smaller.
+# Spark takes up to three quarters of a minute for a batch; with fewer of them its state is smaller.
 SPARK_SKIPPED = 2
 SPARK_FILES, SPARK_FILES_DENSE, SPARK_FILES_WARM = "0000[0-5]-*", "0000[0-3]-*", "000[0-5]?-*"
 READ_RATIO = "spark.headrace.read.ratio"

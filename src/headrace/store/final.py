@@ -14,7 +14,7 @@ Threads: one transaction at a time calls in; compaction only reads segments.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
@@ -261,13 +261,12 @@ class FinalStore:
             return False
         spilled = [{s: entry.rows for s, entry in one.sections.items()} for one in self.spilled]
         fresh = {s: len(held.fresh) for s, held in self._slices.items() if held.fresh is not None}
-        live = [self._staying(rows, watermark_us) for rows in (*spilled, fresh)]
+        live = [
+            {s: rows for s, rows in part.items() if not is_closed(s, self._window, watermark_us)}
+            for part in (*spilled, fresh)
+        ]
         left = partial(windows_left, window=self._window, watermark_us=watermark_us)
-        return worth_merging([rows for rows in live if rows], left)
-
-    def _staying(self, slices: Mapping[int, int], watermark_us: int | None) -> dict[int, int]:
-        """Those that the watermark leaves open."""
-        return {s: rows for s, rows in slices.items() if not is_closed(s, self._window, watermark_us)}
+        return worth_merging([part for part in live if part], left)
 
     def _merged(self, spilled: tuple[Segment, ...], watermark_us: int | None) -> list[Segment]:
         """One segment of all that the epoch added to slices that stay; none of them has a name yet."""

@@ -144,10 +144,13 @@ def _cut(panes: Sequence[Pane], low: int, end: int, rows_left: int, room: int) -
         return sum(pane.count(low, high) for pane in panes)
 
     high = low + max(1, (end - low) * room // rows_left)
-    while high < end and not rows(high):
+    held = rows(high)
+    while high < end and not held:
         high = min(end, low + 4 * (high - low))
-    while high - low > 1 and rows(high) > 2 * room:
+        held = rows(high)
+    while high - low > 1 and held > 2 * room:
         high = low + (high - low) // 2
+        held = rows(high)
     return high
 
 
