@@ -3,6 +3,7 @@ changes no answer, and pays; and the log does not keep the rows of sessions that
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from headrace.spec import HASH, OperatorSpec
 from headrace.store.aur import AurStore
 from headrace.store.aur_buffer import many_ahead, soonest
 from headrace.store.aur_compact import INPUTS_MAX, ROWS_MIN, chosen
-from headrace.store.aur_log import LOGS, logs_of, split
+from headrace.store.aur_log import FEW_BYTES, LOGS, logs_of, split
 from headrace.store.kept import KeptLayout, ordered, pieces_of
 from headrace.store.run import Run
 from headrace.testing.store_contract import SECOND, SESSION, keeping
@@ -175,7 +176,11 @@ def test_the_past_stays_while_it_is_known_to_be_alive() -> None:
     assert chosen(rows, [1] * 3, past, True, 1.5, live=0) == slice(0, 2)
 
 
-def test_what_a_compaction_wrote_is_still_in_memory(tmp_path: Path) -> None:
+@pytest.mark.parametrize("beside_bytes", [FEW_BYTES, 0])
+def test_what_a_compaction_wrote_is_still_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, beside_bytes: int
+) -> None:
+    monkeypatch.setattr("headrace.store.aur_log.FEW_BYTES", beside_bytes)
     lab, model = lab_in(tmp_path, 0.02, 64 << 20)
     for now in range(100):  # long sessions, so that their log is put together
         rows, until = [Row(key, now * SECOND, now) for key in range(50)], (now - 3) * SECOND
@@ -184,6 +189,41 @@ def test_what_a_compaction_wrote_is_still_in_memory(tmp_path: Path) -> None:
     log = store_of(lab).log
     assert log.segments[0].rows > 1000
     assert not log.on_disk
+    assert lab.epoch([], 200 * SECOND) == model.epoch([], 200 * SECOND)
+
+
+@pytest.mark.usefixtures("uniform")
+def test_a_compaction_keeps_what_was_alive_when_it_was_planned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sessions are copied from memory or read from their segments, while batches go on."""
+    lab, model = lab_in(tmp_path / "state", 0.02, 64 << 20)
+
+    def run(begin: int, end: int) -> None:
+        """One session goes on, so that no segment is dead as a whole; the others are short."""
+        for now in range(begin, end):
+            rows = [
+                Row(0, now * SECOND, now),
+                *(Row(now * 400 + key, now * SECOND, key) for key in range(400)),
+            ]
+            until = (now - 3) * SECOND
+            assert lab.epoch(rows, until) == model.epoch(rows, until)
+
+    run(1, 30)
+    planned = []
+    for few_bytes in (FEW_BYTES, -1):
+        monkeypatch.setattr("headrace.store.aur.FEW_BYTES", few_bytes)
+        store_of(lab)._compacted_us.clear()
+        planned.append(lab.store.compaction())
+    run(30, 35)
+    written = []
+    for number, compaction in enumerate(planned):
+        assert compaction is not None
+        assert compaction.kind.name == LOGS[0]
+        path = tmp_path / str(number)
+        assert compaction.write(path, threading.Event())
+        written.append(path.read_bytes())
+    assert written[0] == written[1]
     assert lab.epoch([], 200 * SECOND) == model.epoch([], 200 * SECOND)
 
 

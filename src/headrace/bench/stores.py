@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +27,8 @@ from headrace.bench.stores_rocksdb import MEMORY_BYTES, RocksReplay
 from headrace.errors import QueryError
 
 WARM_UP = 3  # batches of each pass that do not count
+TURN = 250  # batches of one side before the other side's turn: the machine's own speed varies
+QUIET_S = 0.2  # before a turn, for what the other side does in the background
 
 Step = Callable[[], int]  # one batch; what is not to be measured is done before it is handed out
 
@@ -37,7 +41,7 @@ class Scale:
     small: tuple[int, int]
 
 
-FULL = Scale(large=(43, 50_000), small=(2_003, 1_000))
+FULL = Scale(large=(43, 50_000), small=(5_003, 1_000))
 QUICK = Scale(large=(9, 50_000), small=(153, 1_000))
 
 
@@ -63,46 +67,58 @@ def measure_all(names: Sequence[str], scale: Scale, console: Console) -> str:
     ours, theirs = {}, {}
     for name in names:
         with console.status(name):
-            ours[name] = _measure(name, scale, _headrace)
-            theirs[name] = _measure(name, scale, _rocksdb)
+            ours[name], theirs[name] = _measure(name, scale)
         console.print(f"{name}: {ours[name].events_per_s:,.0f} against {theirs[name].events_per_s:,.0f}")
     return _report(names, ours, theirs, console)
 
 
-def _measure(name: str, scale: Scale, side: Callable[[str, Path, int, int], Iterator[Step]]) -> Measured:
-    large, small = (_seconds(name, side, *size) for size in (scale.large, scale.small))
-    events_per_s = len(large) * scale.large[1] / sum(large)
-    return Measured(events_per_s, float(np.quantile(small, 0.999)) * 1000)
+def _measure(name: str, scale: Scale) -> tuple[Measured, Measured]:
+    """Headrace, and RocksDB."""
+    large, small = (_seconds(name, *size) for size in (scale.large, scale.small))
+    ours, theirs = (_measured(*both, scale.large[1]) for both in zip(large, small, strict=True))
+    return ours, theirs
 
 
-def _seconds(
-    name: str, side: Callable[[str, Path, int, int], Iterator[Step]], count: int, events: int
-) -> list[float]:
-    """How long each batch took, without the first ones."""
-    took = []
-    with tempfile.TemporaryDirectory(prefix="headrace-bench-") as folder:
-        for step in side(name, Path(folder), count, events):
-            begun = time.perf_counter()
-            step()
-            took.append(time.perf_counter() - begun)
-    return took[WARM_UP:]
+def _measured(large: Sequence[float], small: Sequence[float], events: int) -> Measured:
+    return Measured(len(large) * events / sum(large), float(np.quantile(small, 0.999)) * 1000)
 
 
-def _headrace(name: str, folder: Path, count: int, events: int) -> Iterator[Step]:
+def _seconds(name: str, count: int, events: int) -> tuple[list[float], list[float]]:
+    """How long each batch took on each side, without the first ones; the sides take turns."""
+    ours: list[float] = []
+    theirs: list[float] = []
+    with (
+        tempfile.TemporaryDirectory(prefix="headrace-bench-") as folder,
+        closing(_headrace(name, Path(folder), count, events)) as our_steps,
+        closing(_rocksdb(name, Path(folder), count, events)) as their_steps,
+    ):
+        while len(theirs) < count:
+            for took, steps in ((ours, our_steps), (theirs, their_steps)):
+                time.sleep(QUIET_S)
+                took += [_timed(step) for step in islice(steps, TURN)]
+    return ours[WARM_UP:], theirs[WARM_UP:]
+
+
+def _timed(step: Step) -> float:
+    begun = time.perf_counter()
+    step()
+    return time.perf_counter() - begun
+
+
+def _headrace(name: str, folder: Path, count: int, events: int) -> Generator[Step]:
     spec = spec_of(name)
-    driver = StoreDriver(spec, folder, MEMORY_BYTES)
-    for batch in batches(name, count, events):
-        rows, watermark_us = rows_of(batch, spec), batch.watermark_us if spec.window else None
-        yield partial(driver.batch, rows, watermark_us)
-    driver.close()
+    with closing(StoreDriver(spec, folder, MEMORY_BYTES)) as driver:
+        for batch in batches(name, count, events):
+            rows, watermark_us = rows_of(batch, spec), batch.watermark_us if spec.window else None
+            yield partial(driver.batch, rows, watermark_us)
 
 
-def _rocksdb(name: str, folder: Path, count: int, events: int) -> Iterator[Step]:
-    replay, accesses = RocksReplay(folder), accesses_of(name)
-    for batch in batches(name, count, events):
-        operations = accesses.batch(batch)
-        yield partial(replay.batch, operations)
-    replay.close()
+def _rocksdb(name: str, folder: Path, count: int, events: int) -> Generator[Step]:
+    accesses = accesses_of(name)
+    with closing(RocksReplay(folder)) as replay:
+        for batch in batches(name, count, events):
+            operations = accesses.batch(batch)
+            yield partial(replay.batch, operations)
 
 
 def _report(

@@ -35,7 +35,7 @@ class StoreDriver:
         self._folder = folder
         self._numbers = itertools.count()
         self._store: Store = open_store(spec, MemoryBudget(memory_bytes), self._seal, [], None, 0)
-        self._pool = ThreadPoolExecutor(max_workers=2)
+        self._sealer, self._upkeep = ThreadPoolExecutor(max_workers=1), ThreadPoolExecutor(max_workers=1)
         self._stop = threading.Event()
         self._compacting: Future[Compacted] | None = None
         self._dead: list[Path] = []  # removed after the next batch, when nobody has them open
@@ -45,7 +45,7 @@ class StoreDriver:
         """One epoch; how many result rows it gave."""
         for start in range(0, rows.num_rows, APPLY_ROWS):
             self._store.apply(rows.slice(start, APPLY_ROWS))
-        sealing = self._pool.submit(self._store.gather(watermark_us))
+        sealing = self._sealer.submit(self._store.gather(watermark_us))
         given = 0
         for batch in self._store.results(watermark_us):
             given += wanted(self._store.spec.name, batch).num_rows
@@ -54,7 +54,8 @@ class StoreDriver:
 
     def close(self) -> None:
         self._stop.set()
-        self._pool.shutdown(wait=True)
+        self._sealer.shutdown(wait=True)
+        self._upkeep.shutdown(wait=True)
 
     def _settle(self, sealed: list[Segment], watermark_us: int | None) -> None:
         before = self._store.segments
@@ -62,7 +63,7 @@ class StoreDriver:
         live = [segment for segment in kept if self._store.is_live(segment, watermark_us)]
         self._store.settle(live, watermark_us)
         named = {id(segment) for segment in live}
-        self._pool.submit(_remove, self._dead)
+        self._upkeep.submit(_remove, self._dead)
         self._dead = [Path(segment.path) for segment in (*before, *kept) if id(segment) not in named]
         self._compact()
 
@@ -82,7 +83,7 @@ class StoreDriver:
             return
         compaction = self._store.compaction()
         if compaction is not None:
-            self._compacting = self._pool.submit(self._write, compaction)
+            self._compacting = self._upkeep.submit(self._write, compaction)
 
     def _write(self, compaction: Compaction) -> Compacted:
         path = self._path()

@@ -19,9 +19,16 @@ import pyarrow as pa
 
 from headrace.spec import OperatorSpec
 from headrace.store import session_rows
-from headrace.store.aur_compact import SEGMENTS_HELD_MAX, SEGMENTS_MAX, LogCompaction, chosen
+from headrace.store.aur_compact import (
+    SEGMENTS_HELD_MAX,
+    SEGMENTS_MAX,
+    Alive,
+    LogCompaction,
+    chosen,
+    stored_alive,
+)
 from headrace.store.aur_held import last_time
-from headrace.store.aur_log import LOGS, Rewritten, RowLog, log_kinds, logs_of
+from headrace.store.aur_log import FEW_BYTES, LOGS, Rewritten, RowLog, log_kinds, logs_of
 from headrace.store.aur_read import SessionReader
 from headrace.store.budget import MemoryBudget
 from headrace.store.contract import Compaction, FileKind, Gathered, Seal, Write, of_kind
@@ -131,6 +138,11 @@ class AurStore:
             + self.reader.buffer.nbytes
         )
 
+    @property
+    def _room(self) -> int:
+        """Memory for rows that are on disk too; a quarter of the share is left for the next batches."""
+        return self.budget.share_bytes * 3 // 4 - self.memory_bytes
+
     def keys_after(self, watermark_us: int | None) -> int:
         return self.sessions.keys_after(watermark_us)
 
@@ -155,8 +167,7 @@ class AurStore:
     def results(self, watermark_us: int | None) -> Iterator[pa.RecordBatch]:
         compute, layout = computation_of(self.layout), self.sessions.layout
         for ending in self._closing(watermark_us):
-            room = self.budget.share_bytes * 3 // 4 - self.memory_bytes
-            for part in self.reader.parts(ending, watermark_us, room):
+            for part in self.reader.parts(ending, watermark_us, self._room):
                 firsts = layout.firsts(part.sessions)[part.of_row]
                 ends = layout.lasts(part.sessions)[part.of_row] + layout.window.width_us
                 yield from compute(*groups_of(self.layout, part.rows, firsts, ends))
@@ -228,19 +239,29 @@ class AurStore:
         if picked is None:
             return None
         self._compacted_us[kind.name] = mark
-        inputs, metadata = tuple(segments[picked]), of_kind(self.segments, session_rows.ROWS)[::-1]
-        find, last_us = self.log.sources(inputs), max(map(last_time, inputs))
+        inputs = tuple(segments[picked])
+        find, last_us = self.log.sources(inputs, self._room), max(map(last_time, inputs))
+        alive = self._alive_later(dead)
 
         def write(path: Path, stop: threading.Event) -> bool:
             sources = find()
             written: list[Run] | None = None if any(isinstance(source, tuple) for source in sources) else []
-            compaction = LogCompaction(layout, self.layout, sources, last_us, metadata, dead)
+            compaction = LogCompaction(self.layout, sources, last_us, alive)
             meta = compaction.write(path, stop, written)
             if meta is not None and written:
                 self.log.rewritten = Rewritten(meta.checksum, concatenated(written, self.layout))
             return meta is not None
 
         return Compaction(inputs, kind, write)
+
+    def _alive_later(self, dead_through: int) -> Alive:
+        """Which rows of the log are alive in this version, for a compaction to ask while batches go on."""
+        sessions, layout = self.sessions, self.layout
+        if not sessions.is_complete or sessions.table.nbytes > FEW_BYTES:
+            stored = of_kind(self.segments, session_rows.ROWS)[::-1]
+            return stored_alive(sessions.layout, layout, stored, dead_through)
+        covers = sessions.table.frozen_covers(dead_through)
+        return lambda run: covers(run.hashes, times_in(layout, run))
 
     def _live_rows(self, dead_through: int) -> int:
         """About how many rows of an instance belong to live sessions, which are all in memory."""

@@ -9,7 +9,7 @@ how many rows are alive; without them all of the past might be dead.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from headrace.errors import TryAgain
 from headrace.kernels.session_match import match
 from headrace.store import session_rows
 from headrace.store.compact import plan
-from headrace.store.kept import I64, KeptLayout, ordered, taken
+from headrace.store.kept import I64, Flags, KeptLayout, ordered, taken
 from headrace.store.kept_merge import by_range
 from headrace.store.merge import Source
 from headrace.store.run import Run
@@ -32,6 +32,8 @@ SEGMENTS_HELD_MAX = 64  # of a log in memory
 INPUTS_MAX = 32  # of one compaction because of their number: the rest can wait, and batches go on beside it
 ROWS_MIN = 4096  # a log this small is not worth it
 CHUNK_ROWS = 1 << 15
+
+Alive = Callable[[Run], Flags]  # which of some rows of the log belong to live sessions, or may do
 
 
 def chosen(
@@ -69,16 +71,28 @@ def sessions_of(sessions: SessionLayout, layout: KeptLayout, held: Run, rows: Ru
     return found
 
 
+def stored_alive(
+    sessions: SessionLayout, layout: KeptLayout, segments: Sequence[Segment], dead_through: int
+) -> Alive:
+    """Rows are alive by what `segments` say of sessions, newest first, all of the same version."""
+
+    def alive(run: Run) -> Flags:
+        found, _ = session_rows.rows_of(sessions, segments, session_rows.distinct(run.hashes))
+        held = sessions.where(found, sessions.lasts(found) > dead_through)
+        flags: Flags = sessions_of(sessions, layout, ordered(held), run) >= 0
+        return flags
+
+    return alive
+
+
 @dataclass(frozen=True)
 class LogCompaction:
-    """One compaction of the log: where its rows are, and their latest time."""
+    """One compaction of the log: where its rows are, their latest time, and which of them live."""
 
-    sessions: SessionLayout
     layout: KeptLayout
     sources: Sequence[Source]
     last_us: int
-    metadata: Sequence[Segment]  # of all sessions of the same version, newest first
-    dead_through: int
+    alive: Alive
 
     def write(self, path: Path, stop: threading.Event, written: list[Run] | None) -> SegmentMeta | None:
         """Write the rows of live sessions into one segment; None, and no file, when there are none.
@@ -92,19 +106,13 @@ class LogCompaction:
                     raise TryAgain(
                         "the compaction was stopped", hint="it starts again after the next commit"
                     )
-                alive = self._alive(run)
+                kept = taken(self.layout, run, self.alive(run))
                 if written is not None:
-                    written.append(alive)
-                yield alive
+                    written.append(kept)
+                yield kept
 
         sections = [(self.last_us, runs())]
         meta = write_segment(path, self.layout.width, sections, self.layout.variable_words)
         if not meta.rows:
             path.unlink()
         return meta if meta.rows else None
-
-    def _alive(self, run: Run) -> Run:
-        found, _ = session_rows.rows_of(self.sessions, self.metadata, session_rows.distinct(run.hashes))
-        alive = self.sessions.where(found, self.sessions.lasts(found) > self.dead_through)
-        kept = sessions_of(self.sessions, self.layout, ordered(alive), run) >= 0
-        return taken(self.layout, run, kept)

@@ -23,7 +23,7 @@ from headrace.store.segment import Segment
 
 LOGS = ("log", "log1", "log2", "log3")  # the kinds of the instances' segments
 CHUNK_ROWS = 1 << 16
-FEW_BYTES = 8 << 20  # a compaction of no more than that reads memory, and leaves what it wrote there
+FEW_BYTES = 16 << 20  # a compaction may always take that much memory beside the share
 
 
 def log_kinds(layout: KeptLayout) -> tuple[FileKind, ...]:
@@ -140,9 +140,12 @@ class RowLog:
         together = concatenated(held, self.layout)
         return ordered(together) if len(held) > 1 else together
 
-    def sources(self, segments: Sequence[Segment]) -> Callable[[], list[Source]]:
-        """Where a compaction, in its thread, finds the rows of segments: in memory, if they are few."""
-        few = sum(segment.size for segment in segments) <= FEW_BYTES
+    def sources(self, segments: Sequence[Segment], room: int) -> Callable[[], list[Source]]:
+        """Where a compaction, in its thread, finds the rows of segments: in memory, if they are few.
+
+        What it writes of those stays in memory, or the next batch would read it back: `room` is for it.
+        """
+        few = _rewritten_bytes(segments) <= max(FEW_BYTES, room)
         groups, there = (
             self.held.groups if few else [],
             {one for one in segments if few and one in self.held},
@@ -153,7 +156,7 @@ class RowLog:
     def take_back(self, room: int) -> None:
         """Hold segments that fit again, such as those of a compaction or an earlier life; oldest first."""
         for segment in self.segments:
-            if segment not in self.held and 2 * segment.size <= room:
+            if segment not in self.held and _rewritten_bytes([segment]) <= room:
                 runs = [*segment.scan(last_time(segment), CHUNK_ROWS)]
                 run = concatenated(runs, self.layout)
                 self.held.hold(segment, run)
@@ -203,6 +206,11 @@ class RowLog:
         elif len(rewritten.run) and segment.checksum == rewritten.checksum:
             self.held.hold(segment, rewritten.run)
             self.rewritten = self._nothing
+
+
+def _rewritten_bytes(segments: Sequence[Segment]) -> int:
+    """What it takes to have the rows of segments as one run: they are collected, and put together."""
+    return 2 * sum(segment.size for segment in segments)
 
 
 def _is_of(segment: Segment, layout: KeptLayout, run: Run) -> bool:

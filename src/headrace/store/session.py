@@ -36,6 +36,9 @@ from headrace.store.session_table import SessionTable, Stretches
 from headrace.store.slices import times_of
 from headrace.store.table import Ids, Table
 
+UNREAD_MANY = (
+    32  # segments stay as they are while all sessions are in memory: most die before they are read
+)
 LOAD_HASHES = 1 << 13  # read from disk at a time: copies of their rows lie beside the share for a moment
 
 
@@ -317,8 +320,10 @@ class SessionStore:
 
     def _compaction(self, kind: FileKind, many: int | None) -> Compaction | None:
         segments = of_kind(self.segments, kind.name)
-        chosen = plan([segment.size for segment in segments], unread=self.is_complete)
-        if chosen is None or (many is not None and len(segments) <= many):
+        unread = self.is_complete
+        few = len(segments) <= (many if many is not None else UNREAD_MANY if unread else 0)
+        chosen = None if few else plan([segment.size for segment in segments], unread=unread)
+        if chosen is None:
             return None
         inputs, layout, bound = tuple(segments[chosen]), self.layout, self.watermark_us
 

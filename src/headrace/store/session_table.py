@@ -7,6 +7,7 @@ Threads: one at a time, the partition's own.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -139,6 +140,20 @@ class SessionTable(Table):
         )
         alive: Flags = found > 0
         return alive
+
+    def frozen_covers(self, dead_through: int) -> Callable[[U64, I64], Flags]:
+        """The same for the sessions as they are now, for any thread; all live ones are here."""
+        words = [self.sessions.first_word, self.sessions.last_word]
+        bounds = np.ascontiguousarray(self._rows[: len(self), words])
+        slots, held = self._slots.copy(), self.hashes.copy()
+
+        def covers(hashes: U64, times: I64) -> Flags:
+            found: Ids = np.empty(len(hashes), np.int64)
+            session_match.covered(slots, bounds, held, hashes, times, 0, 1, dead_through, found)
+            alive: Flags = (found > 0) & kernel.holds(slots, held, hashes)
+            return alive
+
+        return covers
 
     def oldest(self, dead_through: int) -> int | None:
         """The first time of the oldest live session."""
