@@ -93,6 +93,10 @@ class HeldRows:
     nbytes: int = 0
     _segments: set[Segment] = field(default_factory=set)
 
+    def __len__(self) -> int:
+        """How many segments it holds."""
+        return len(self._segments)
+
     def __contains__(self, segment: Segment) -> bool:
         return segment in self._segments
 

@@ -19,7 +19,7 @@ from headrace.store.kept import I64, Flags, KeptLayout, ordered, taken, times_in
 from headrace.store.kept_merge import concatenated, no_rows
 from headrace.store.merge import Source
 from headrace.store.run import U64, Run
-from headrace.store.segment import Segment
+from headrace.store.segment import Segment, index_bytes
 
 LOGS = ("log", "log1", "log2", "log3")  # the kinds of the instances' segments
 CHUNK_ROWS = 1 << 16
@@ -118,12 +118,12 @@ class RowLog:
 
     @property
     def index_bytes(self) -> int:
-        return sum(segment.memory_bytes for segment in (*self.segments, *self.spilled))
+        return index_bytes((*self.segments, *self.spilled))
 
     @property
     def on_disk(self) -> bool:
         """Whether a read may have to go to the disk."""
-        return bool(self.spilled) or any(segment not in self.held for segment in self.segments)
+        return bool(self.spilled) or len(self.held) < len(self.segments)  # no other ones are held
 
     def read(self, hashes: U64, turns: I64 | None = None) -> Run:
         """All rows of ordered, distinct hashes, ordered by hash; one scan for all, or each in its turn."""

@@ -33,7 +33,7 @@ from headrace.store.panes import Pane, combined, rows_max, summed
 from headrace.store.partials import SHARE_PART, Partials
 from headrace.store.rmw import MERGE_ROWS, RESULT_ROWS
 from headrace.store.run import Run
-from headrace.store.segment import Segment
+from headrace.store.segment import Segment, index_bytes
 from headrace.store.slices import closing, cut, is_closed, slices_of, windows_left
 from headrace.store.table import Table
 
@@ -151,7 +151,7 @@ class FinalStore:
 
     @property
     def memory_bytes(self) -> int:
-        indexes = sum(segment.memory_bytes for segment in (*self.segments, *self.spilled))
+        indexes = index_bytes((*self.segments, *self.spilled))
         return self._table_bytes + self._partials.nbytes + indexes
 
     def keys_after(self, watermark_us: int | None) -> int:

@@ -29,7 +29,7 @@ from headrace.store.kept_groups import Computation, groups_of
 from headrace.store.kept_merge import compact_kept, concatenated, packed
 from headrace.store.merge import Source
 from headrace.store.run import Run
-from headrace.store.segment import Segment
+from headrace.store.segment import Segment, index_bytes
 from headrace.store.slices import is_closed
 
 CHUNK_ROWS = 1 << 16
@@ -134,7 +134,7 @@ class KeptStore:
 
     @property
     def memory_bytes(self) -> int:
-        indexes = sum(segment.memory_bytes for segment in (*self.segments, *self.spilled))
+        indexes = index_bytes((*self.segments, *self.spilled))
         return self._fresh_bytes + self._held_bytes + indexes
 
     def _make_room(self) -> None:

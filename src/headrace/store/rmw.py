@@ -32,7 +32,7 @@ from headrace.store.merge import Source, merge
 from headrace.store.panes import Pane, combined, combined_of, rows_max
 from headrace.store.partials import SHARE_PART, Partials
 from headrace.store.run import Run
-from headrace.store.segment import Segment, lookup_all
+from headrace.store.segment import Segment, index_bytes, lookup_all
 from headrace.store.slices import closing, cut, is_closed, slices_of, taking
 from headrace.store.table import Table
 
@@ -136,7 +136,7 @@ class RmwStore:
 
     @property
     def memory_bytes(self) -> int:
-        indexes = sum(segment.memory_bytes for segment in (*self.segments, *self.spilled))
+        indexes = index_bytes((*self.segments, *self.spilled))
         return self._table_bytes + self._partials.nbytes + indexes
 
     @property

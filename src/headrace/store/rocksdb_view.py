@@ -128,10 +128,6 @@ class RocksSegment(Segment):
         self.sections = sections
         self._shelf, self._seals, self._spill = shelf, seals, spill
 
-    @property
-    def memory_bytes(self) -> int:
-        return 0
-
     def release(self, number: int) -> None:
         """Its memory is the database's cache."""
 

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 
 import numpy as np
@@ -74,6 +75,7 @@ class _File:
 class Segment:
     """An open segment."""
 
+    memory_bytes = 0  # of its indexes
     label = ""  # what the store calls the file, where the store has a name for it
 
     def __init__(
@@ -89,7 +91,6 @@ class Segment:
         self._variable_key: Mask = np.zeros(width, np.bool_)
         self._variable_key[list(keys)] = True
         self._indexes: dict[int, BlockIndex] = {}
-        self._index_bytes = 0
         self._lock = threading.Lock()
         self._closed = False
         self._file = _File(fd, path)  # last: from here on the descriptor is its own
@@ -134,21 +135,17 @@ class Segment:
     def rows(self) -> int:
         return sum(entry.rows for entry in self.sections.values())
 
-    @property
-    def memory_bytes(self) -> int:
-        return self._index_bytes
-
     def release(self, number: int) -> None:
         """Give back the memory of a slice's index; it is read again when used again."""
         with self._lock:
             index = self._indexes.pop(number, None)
-            self._index_bytes -= 0 if index is None else index.nbytes
+            self.memory_bytes -= 0 if index is None else index.nbytes
 
     def close(self) -> None:
         with self._lock:
             closed, self._closed = self._closed, True
             self._indexes.clear()
-            self._index_bytes = 0
+            self.memory_bytes = 0
         if not closed:
             self._file.release()
 
@@ -278,7 +275,7 @@ class Segment:
         with self._lock:
             if number not in self._indexes:
                 self._indexes[number] = self._load_index(self.sections[number], fd)
-                self._index_bytes += self._indexes[number].nbytes
+                self.memory_bytes += self._indexes[number].nbytes
             return self._indexes[number]
 
     def _load_index(self, entry: SectionEntry, fd: int) -> BlockIndex:
@@ -286,6 +283,11 @@ class Segment:
         if int(xxh64(data)) != entry.check:
             raise form.corrupt(self.path, f"the index of slice {entry.slice} fails its checksum")
         return BlockIndex.of(entry, data)
+
+
+def index_bytes(segments: Iterable[Segment]) -> int:
+    """What the indexes of segments take; asked for in every batch, whatever their number."""
+    return sum(map(attrgetter("memory_bytes"), segments))
 
 
 class Answer:

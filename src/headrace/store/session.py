@@ -30,7 +30,7 @@ from headrace.store.compact import plan
 from headrace.store.contract import Compaction, FileKind, Gathered, Seal, Sections, of_kind
 from headrace.store.kept_merge import concatenated
 from headrace.store.run import U64, Run
-from headrace.store.segment import Segment
+from headrace.store.segment import Segment, index_bytes
 from headrace.store.session_layout import I64, RESULT_ROWS, SessionLayout
 from headrace.store.session_table import SessionTable, Stretches
 from headrace.store.slices import times_of
@@ -171,7 +171,7 @@ class SessionStore:
 
     @property
     def memory_bytes(self) -> int:
-        return self.table.nbytes + sum(segment.memory_bytes for segment in (*self.segments, *self.spilled))
+        return self.table.nbytes + index_bytes((*self.segments, *self.spilled))
 
     @property
     def overdrawn_bytes(self) -> int:

@@ -19,10 +19,6 @@ class SstFile(Segment):
         self.kind, self.width = SST, 0
         self.sections = {0: SectionEntry(0, 0, 0, 0, 0, 0, 0, 0)}
 
-    @property
-    def memory_bytes(self) -> int:
-        return 0
-
     def release(self, number: int) -> None:
         """It has nothing in memory."""
 
