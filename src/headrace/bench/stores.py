@@ -41,7 +41,7 @@ class Scale:
     small: tuple[int, int]
 
 
-FULL = Scale(large=(43, 50_000), small=(5_003, 1_000))
+FULL = Scale(large=(43, 50_000), small=(3_003, 1_000))
 QUICK = Scale(large=(9, 50_000), small=(153, 1_000))
 
 
