@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from headrace.errors import StateMissing
-from headrace.testing.crash_input import FILES, batches, write_input
+from headrace.testing.crash_input import batches, write_input
 from headrace.testing.crash_model import Expected, expected
 from headrace.testing.crash_queries import Kind
 from headrace.testing.crash_verdict import emitted, plain_rows
@@ -25,6 +25,7 @@ from headrace.testing.state_reader import StateAt, read_state
 pytestmark = pytest.mark.spark
 
 SEED = 21
+FILES = 5
 REDO_FILES = 3
 
 

@@ -7,10 +7,11 @@ keeps no log. Throughput comes from a pass of large batches, latency from a seco
 
 from __future__ import annotations
 
+import gc
 import tempfile
 import time
 from collections.abc import Callable, Generator, Sequence
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -24,6 +25,7 @@ from headrace.bench.stores_events import NAMES, batches, rows_of, spec_of
 from headrace.bench.stores_gadget import accesses_of
 from headrace.bench.stores_headrace import StoreDriver
 from headrace.bench.stores_rocksdb import MEMORY_BYTES, RocksReplay
+from headrace.bench.turns import Turn
 from headrace.errors import QueryError
 
 WARM_UP = 3  # batches of each pass that do not count
@@ -31,6 +33,10 @@ TURN = 250  # batches of one side before the other side's turn: the machine's ow
 QUIET_S = 0.2  # before a turn, for what the other side does in the background
 
 Step = Callable[[], int]  # one batch; what is not to be measured is done before it is handed out
+Steps = Generator[Step, None, None]
+Side = Callable[
+    [str, Path, int, int], Steps
+]  # of a workload, a folder, and so many batches of so many events
 
 
 @dataclass(frozen=True)
@@ -89,14 +95,29 @@ def _seconds(name: str, count: int, events: int) -> tuple[list[float], list[floa
     theirs: list[float] = []
     with (
         tempfile.TemporaryDirectory(prefix="headrace-bench-") as folder,
-        closing(_headrace(name, Path(folder), count, events)) as our_steps,
-        closing(_rocksdb(name, Path(folder), count, events)) as their_steps,
+        Turn(partial(_opened, _headrace, name, Path(folder), count, events)) as our_turn,
+        Turn(partial(_opened, _rocksdb, name, Path(folder), count, events)) as their_turn,
     ):
         while len(theirs) < count:
-            for took, steps in ((ours, our_steps), (theirs, their_steps)):
+            for took, turn in ((ours, our_turn), (theirs, their_turn)):
                 time.sleep(QUIET_S)
-                took += [_timed(step) for step in islice(steps, TURN)]
+                took += turn.call(_take_turn)
     return ours[WARM_UP:], theirs[WARM_UP:]
+
+
+def _opened(side: Side, name: str, folder: Path, count: int, events: int) -> AbstractContextManager[Steps]:
+    """A side, in its process.
+
+    What it hands out to be measured is objects, on RocksDB's side very many: they are collected between the
+    turns, and not in the time of a batch.
+    """
+    gc.disable()
+    return closing(side(name, folder, count, events))
+
+
+def _take_turn(steps: Steps) -> list[float]:
+    gc.collect()
+    return [_timed(step) for step in islice(steps, TURN)]
 
 
 def _timed(step: Step) -> float:
@@ -105,7 +126,7 @@ def _timed(step: Step) -> float:
     return time.perf_counter() - begun
 
 
-def _headrace(name: str, folder: Path, count: int, events: int) -> Generator[Step]:
+def _headrace(name: str, folder: Path, count: int, events: int) -> Steps:
     spec = spec_of(name)
     with closing(StoreDriver(spec, folder, MEMORY_BYTES)) as driver:
         for batch in batches(name, count, events):
@@ -113,7 +134,7 @@ def _headrace(name: str, folder: Path, count: int, events: int) -> Generator[Ste
             yield partial(driver.batch, rows, watermark_us)
 
 
-def _rocksdb(name: str, folder: Path, count: int, events: int) -> Generator[Step]:
+def _rocksdb(name: str, folder: Path, count: int, events: int) -> Steps:
     accesses = accesses_of(name)
     with closing(RocksReplay(folder)) as replay:
         for batch in batches(name, count, events):

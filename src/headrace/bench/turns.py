@@ -1,4 +1,4 @@
-"""One side's turn in a benchmark: a process of its own with a Spark of its own.
+"""One side's turn in a benchmark: a process of its own, with a Spark or a store of its own.
 
 A session that is opened after another one in the same process has the same JVM, which has compiled what
 the other one ran. And what is to be compared should run minutes apart: this machine's speed changes by a
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class Turn:
-    """Calls functions with the session of one side, in its process; one at a time."""
+    """Calls functions with what one side has opened, in its process; one at a time."""
 
     def __init__(self, opens: Callable[[], AbstractContextManager[Any]]) -> None:
         self._process = ProcessPoolExecutor(1, get_context("spawn"), _enter, (opens,))
@@ -33,14 +33,14 @@ class Turn:
             self._process.submit(_Here.leave)
 
     def call(self, function: Callable[..., T], *args: Any) -> T:
-        """What `function(spark, *args)` returns; all of it must be picklable, errors too."""
+        """What `function(opened, *args)` returns; all of it must be picklable, errors too."""
         return self._process.submit(_call, function, *args).result()
 
 
 class _Here:
-    """The session of this process."""
+    """What this process has open."""
 
-    spark: Any = None
+    opened: Any = None
     stack = ExitStack()
 
     @classmethod
@@ -49,8 +49,8 @@ class _Here:
 
 
 def _enter(opens: Callable[[], AbstractContextManager[Any]]) -> None:
-    _Here.spark = _Here.stack.enter_context(opens())
+    _Here.opened = _Here.stack.enter_context(opens())
 
 
 def _call(function: Callable[..., T], *args: Any) -> T:
-    return function(_Here.spark, *args)
+    return function(_Here.opened, *args)
