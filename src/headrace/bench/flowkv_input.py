@@ -80,7 +80,7 @@ FULL = Scale(
     busy=Stretch(batches=8, events=800_000, rate=320_000, active=400_000, skipped=2),
     dense=Stretch(batches=18, events=2_400_000, rate=1_280_000, active=400_000, skipped=10),
     fine=FINE,
-    warm=Stretch(batches=200, events=22_500, rate=200_000, active=100_000),
+    warm=Stretch(batches=200, events=22_500, rate=40_000, active=100_000),
     memory_bytes=32 << 20,
 )
 QUICK = Scale(
