@@ -36,9 +36,7 @@ from headrace.store.session_table import SessionTable, Stretches
 from headrace.store.slices import times_of
 from headrace.store.table import Ids, Table
 
-UNREAD_MANY = (
-    32  # segments stay as they are while all sessions are in memory: most die before they are read
-)
+UNREAD_MANY = 32  # segments are left alone while all sessions are in memory: most die unread
 LOAD_HASHES = 1 << 13  # read from disk at a time: copies of their rows lie beside the share for a moment
 
 
