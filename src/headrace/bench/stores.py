@@ -3,6 +3,7 @@
 Both sides take the same events in the same batches with the same memory. Headrace's store does the
 operator's work and commits every batch to its files; RocksDB replays the accesses of Gadget's operator and
 keeps no log. Throughput comes from a pass of large batches, latency from a second one of small batches.
+Each side has a process of its own, and they take turns.
 """
 
 from __future__ import annotations
@@ -34,9 +35,7 @@ QUIET_S = 0.2  # before a turn, for what the other side does in the background
 
 Step = Callable[[], int]  # one batch; what is not to be measured is done before it is handed out
 Steps = Generator[Step, None, None]
-Side = Callable[
-    [str, Path, int, int], Steps
-]  # of a workload, a folder, and so many batches of so many events
+Side = Callable[[str, Path, int, int], Steps]  # workload, folder, batches, events of each
 
 
 @dataclass(frozen=True)
