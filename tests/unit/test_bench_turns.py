@@ -44,3 +44,13 @@ def test_a_session_is_closed_when_a_call_fails(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="no"), Turn(partial(session, tmp_path / "a")) as side:
         side.call(refuses)
     assert (tmp_path / "a").exists()
+
+
+def says(_so_far: list[int]) -> str | None:
+    return os.environ.get("HEADRACE_SIDE")
+
+
+def test_a_side_has_variables_of_its_own(tmp_path: Path) -> None:
+    given = Turn(partial(session, tmp_path / "a"), {"HEADRACE_SIDE": "a"})
+    with given as one, Turn(partial(session, tmp_path / "b")) as other:
+        assert (one.call(says), other.call(says), says([])) == ("a", None, None)

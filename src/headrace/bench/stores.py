@@ -28,6 +28,7 @@ from headrace.bench.stores_headrace import StoreDriver
 from headrace.bench.stores_rocksdb import MEMORY_BYTES, RocksReplay
 from headrace.bench.turns import Turn
 from headrace.errors import QueryError
+from headrace.host.lifecycle import MEMORY_SETTINGS
 
 WARM_UP = 3  # batches of each pass that do not count
 TURN = 250  # batches of one side before the other side's turn: the machine's own speed varies
@@ -94,14 +95,19 @@ def _seconds(name: str, count: int, events: int) -> tuple[list[float], list[floa
     theirs: list[float] = []
     with (
         tempfile.TemporaryDirectory(prefix="headrace-bench-") as folder,
-        Turn(partial(_opened, _headrace, name, Path(folder), count, events)) as our_turn,
-        Turn(partial(_opened, _rocksdb, name, Path(folder), count, events)) as their_turn,
+        _turn(partial(_opened, _headrace, name, Path(folder), count, events)) as our_turn,
+        _turn(partial(_opened, _rocksdb, name, Path(folder), count, events)) as their_turn,
     ):
         while len(theirs) < count:
             for took, turn in ((ours, our_turn), (theirs, their_turn)):
                 time.sleep(QUIET_S)
                 took += turn.call(_take_turn)
     return ours[WARM_UP:], theirs[WARM_UP:]
+
+
+def _turn(opens: Callable[[], AbstractContextManager[Steps]]) -> Turn:
+    """A process whose memory is handed out as in the host, where stores of both kinds live."""
+    return Turn(opens, MEMORY_SETTINGS)
 
 
 def _opened(side: Side, name: str, folder: Path, count: int, events: int) -> AbstractContextManager[Steps]:

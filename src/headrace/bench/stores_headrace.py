@@ -7,7 +7,9 @@ Threads: one caller.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import os
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -38,7 +40,7 @@ class StoreDriver:
         self._sealer, self._upkeep = ThreadPoolExecutor(max_workers=1), ThreadPoolExecutor(max_workers=1)
         self._stop = threading.Event()
         self._compacting: Future[Compacted] | None = None
-        self._dead: list[Path] = []  # removed after the next batch, when nobody has them open
+        self._dead: set[str] = set()  # removed after the next batch, when nobody has them open
         self.written_bytes = 0
 
     def batch(self, rows: pa.RecordBatch, watermark_us: int | None) -> int:
@@ -64,7 +66,7 @@ class StoreDriver:
         self._store.settle(live, watermark_us)
         named = {id(segment) for segment in live}
         self._upkeep.submit(_remove, self._dead)
-        self._dead = [Path(segment.path) for segment in (*before, *kept) if id(segment) not in named]
+        self._dead = {segment.path for segment in (*before, *kept) if id(segment) not in named}
         self._compact()
 
     def _compacted(self, segments: list[Segment]) -> list[Segment]:
@@ -107,6 +109,7 @@ class StoreDriver:
         return self._folder / f"{next(self._numbers)}.segment"
 
 
-def _remove(paths: list[Path]) -> None:
+def _remove(paths: set[str]) -> None:
     for path in paths:
-        path.unlink(missing_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)

@@ -7,9 +7,10 @@ quarter within half an hour.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from multiprocessing import get_context
 from types import TracebackType
 from typing import Any, TypeVar
@@ -20,8 +21,13 @@ T = TypeVar("T")
 class Turn:
     """Calls functions with what one side has opened, in its process; one at a time."""
 
-    def __init__(self, opens: Callable[[], AbstractContextManager[Any]]) -> None:
+    def __init__(
+        self, opens: Callable[[], AbstractContextManager[Any]], variables: Mapping[str, str] | None = None
+    ) -> None:
+        """`variables` are those of the process's environment that it does not inherit."""
         self._process = ProcessPoolExecutor(1, get_context("spawn"), _enter, (opens,))
+        with _environment(variables or {}):
+            self._process.submit(_call, _nothing).result()  # the process has started, and has opened
 
     def __enter__(self) -> Turn:
         return self
@@ -46,6 +52,21 @@ class _Here:
     @classmethod
     def leave(cls) -> None:
         cls.stack.close()
+
+
+@contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    before = dict(os.environ)
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+def _nothing(_opened: Any) -> None:
+    pass
 
 
 def _enter(opens: Callable[[], AbstractContextManager[Any]]) -> None:

@@ -26,7 +26,7 @@ _TAIL_BYTES = 1500
 
 # Keep resident memory tight: few arenas, large blocks go back to the system, no idle thread pools. Blocks
 # of a size that every batch needs again and again stay: new pages cost as much as filling them.
-_ENVIRONMENT = {
+MEMORY_SETTINGS = {
     "MALLOC_ARENA_MAX": "2",
     "MALLOC_MMAP_THRESHOLD_": "4194304",
     "MALLOC_TRIM_THRESHOLD_": "16777216",
@@ -113,7 +113,7 @@ def _spawn(settings: HostSettings, paths: HostPaths) -> subprocess.Popen[bytes]:
 def environment(inherited: os._Environ[str] | dict[str, str]) -> dict[str, str]:
     """The host's environment: the caller's import path, without what belongs to Spark's worker."""
     kept = {name: value for name, value in inherited.items() if not _is_workers(name)}
-    return {**kept, **_ENVIRONMENT, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    return {**kept, **MEMORY_SETTINGS, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
 
 
 def _is_workers(name: str) -> bool:

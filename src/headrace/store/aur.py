@@ -261,7 +261,7 @@ class AurStore:
             stored = of_kind(self.segments, session_rows.ROWS)[::-1]
             return stored_alive(sessions.layout, layout, stored, dead_through)
         covers = sessions.table.frozen_covers(dead_through)
-        return lambda run: covers(run.hashes, times_in(layout, run))
+        return Alive(lambda run: covers(run.hashes, times_in(layout, run)), in_order=False)
 
     def _live_rows(self, dead_through: int) -> int:
         """About how many rows of an instance belong to live sessions, which are all in memory."""

@@ -20,7 +20,7 @@ from headrace.kernels.session_match import match
 from headrace.store import session_rows
 from headrace.store.compact import plan
 from headrace.store.kept import I64, Flags, KeptLayout, ordered, taken
-from headrace.store.kept_merge import by_range
+from headrace.store.kept_merge import concatenated, range_parts
 from headrace.store.merge import Source
 from headrace.store.run import Run
 from headrace.store.seal import SegmentMeta, write_segment
@@ -33,7 +33,13 @@ INPUTS_MAX = 32  # of one compaction because of their number: the rest can wait,
 ROWS_MIN = 4096  # a log this small is not worth it
 CHUNK_ROWS = 1 << 15
 
-Alive = Callable[[Run], Flags]  # which of some rows of the log belong to live sessions, or may do
+
+@dataclass(frozen=True)
+class Alive:
+    """Which of some rows of the log belong to live sessions, or may do."""
+
+    of: Callable[[Run], Flags]
+    in_order: bool  # whether it must be asked in the order of hashes
 
 
 def chosen(
@@ -82,7 +88,7 @@ def stored_alive(
         flags: Flags = sessions_of(sessions, layout, ordered(held), run) >= 0
         return flags
 
-    return alive
+    return Alive(alive, in_order=True)
 
 
 @dataclass(frozen=True)
@@ -101,12 +107,12 @@ class LogCompaction:
         """
 
         def runs() -> Iterator[Run]:
-            for run in by_range(self.sources, self.layout, CHUNK_ROWS):
+            for parts in range_parts(self.sources, self.layout, CHUNK_ROWS):
                 if stop.is_set():
                     raise TryAgain(
                         "the compaction was stopped", hint="it starts again after the next commit"
                     )
-                kept = taken(self.layout, run, self.alive(run))
+                kept = self._living(concatenated(parts, self.layout))
                 if written is not None:
                     written.append(kept)
                 yield kept
@@ -116,3 +122,9 @@ class LogCompaction:
         if not meta.rows:
             path.unlink()
         return meta if meta.rows else None
+
+    def _living(self, run: Run) -> Run:
+        """The rows that live, ordered; dead ones are left out first, where that may be."""
+        if self.alive.in_order:
+            run = ordered(run)
+        return ordered(taken(self.layout, run, self.alive.of(run)))

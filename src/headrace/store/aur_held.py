@@ -26,7 +26,7 @@ SMALL_ROWS = 1 << 13
 
 def last_time(segment: Segment) -> int:
     """The latest time of the segment's rows."""
-    return max(segment.sections)
+    return segment.last
 
 
 def pick(run: Run, hashes: U64) -> Run:

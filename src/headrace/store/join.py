@@ -20,7 +20,7 @@ from headrace.store.arrow import array_of
 from headrace.store.kept import I64, Flags, KeptLayout, sides_in
 from headrace.store.kept_groups import Computation, Groups, instants
 from headrace.store.layout import LENGTH_MAX
-from headrace.store.run import Run
+from headrace.store.run import U64, Run
 from headrace.types import words
 
 PAIRS_MAX = 1 << 16  # pairs per Arrow batch of results
@@ -78,14 +78,21 @@ def _within(pairs: _Pairs, values: _Values, bytes_max: int) -> Iterator[_Pairs]:
 
 
 def _batch(join: Join, values: _Values, groups: Groups, pairs: _Pairs) -> pa.RecordBatch:
-    either = np.where(pairs.lefts >= 0, pairs.lefts, pairs.rights)
+    there = _there(pairs.lefts)
+    either = pairs.lefts if there is None else np.where(there, pairs.lefts, pairs.rights)
     columns = [values.key(number, either) for number in range(len(values.layout.keys))]
     columns += [instants(bounds[pairs.groups]) for bounds in (groups.starts_us, groups.ends_us)]
     for fields, taken in ((join.left, pairs.lefts), (join.right, pairs.rights)):
-        there = taken >= 0
-        rows = np.where(there, taken, 0)
+        there = _there(taken)
+        rows = taken if there is None else np.where(there, taken, 0)
         columns += [values.column(field, rows, there) for field in fields]
     return pa.RecordBatch.from_arrays(columns, schema=output_schema(values.layout.spec))
+
+
+def _there(taken: I64) -> Flags | None:
+    """Which rows are there; None: all of them."""
+    there = taken >= 0
+    return None if there.all() else there
 
 
 @dataclass(frozen=True)
@@ -103,6 +110,14 @@ class _Values:
             held[:-1] += (self.rows.words[:, word] & np.uint64(LENGTH_MAX)).view(np.int64)
         return held
 
+    @cached_property
+    def _nulls(self) -> dict[int, U64]:
+        """The null words in which any row has a null."""
+        words = {slot.null_word for slot in self.layout.inputs}
+        words |= {slot.null_bit // 64 for slot in self.layout.keys}
+        held = {word: np.ascontiguousarray(self.rows.words[:, word]) for word in words}
+        return {word: bits for word, bits in held.items() if bits.any()}
+
     def held(self, taken: I64) -> int:
         return int(self._row_bytes[taken].sum()) if self.layout.variable_words else 0
 
@@ -111,23 +126,28 @@ class _Values:
         valid = self._valid(slot.null_bit // 64, slot.null_bit % 64, taken)
         return self._array(slot.field.type, slot.word, taken, valid)
 
-    def column(self, field: Field, taken: I64, there: Flags) -> pa.Array:
+    def column(self, field: Field, taken: I64, there: Flags | None) -> pa.Array:
         """A column of one side; null where the side is not there."""
         if field.name == TIME:
             return self._array(field.type, self.layout.time_word, taken, there)
         slot = self.layout.input(field.name)
-        return self._array(
-            field.type, slot.word, taken, there & self._valid(slot.null_word, slot.null_bit, taken)
-        )
+        valid = self._valid(slot.null_word, slot.null_bit, taken)
+        if valid is not None and there is not None:
+            valid &= there
+        return self._array(field.type, slot.word, taken, there if valid is None else valid)
 
-    def _valid(self, null_word: int, null_bit: int, taken: I64) -> Flags:
-        valid: Flags = (self.rows.words[taken, null_word] & np.uint64(1 << null_bit)) == 0
+    def _valid(self, null_word: int, null_bit: int, taken: I64) -> Flags | None:
+        """In which rows a null bit is not set; None: in all of them."""
+        nulls = self._nulls.get(null_word)
+        if nulls is None:
+            return None
+        valid: Flags = (nulls[taken] & np.uint64(1 << null_bit)) == 0
         return valid
 
-    def _array(self, kind: str, word: int, taken: I64, valid: Flags) -> pa.Array:
+    def _array(self, kind: str, word: int, taken: I64, valid: Flags | None) -> pa.Array:
         width = words(kind)
         held = self.rows.words[:, word : word + width] if width > 1 else self.rows.words[:, word]
         found = held[taken].reshape(-1, width)
-        if not valid.all():
+        if valid is not None and not valid.all():
             found[~valid] = 0
         return array_of(kind, found, 0, self.rows.heap, valid)

@@ -53,6 +53,8 @@ class _Memory:
 
     def _bounds(self, low: int, high: int) -> tuple[int, int]:
         hashes = self.run.hashes
+        if low <= int(hashes[0]) and int(hashes[-1]) < high:
+            return 0, len(hashes)
         start = np.searchsorted(hashes, np.uint64(low), "left")
         return int(start), int(np.searchsorted(hashes, np.uint64(high - 1), "right"))
 
@@ -61,9 +63,10 @@ class _Memory:
         return end - start
 
     def read(self, low: int, high: int) -> Run:
-        start, end = self._bounds(low, high)
-        words, heap = take_rows(self.run.words, self.run.heap, start, end, self.variable)
-        return Run(self.run.hashes[start:end], words, heap)
+        run, (start, end) = self.run, self._bounds(low, high)
+        if not len(self.variable):
+            return Run(run.hashes[start:end], run.words[start:end], run.heap)
+        return Run(run.hashes[start:end], *take_rows(run.words, run.heap, start, end, self.variable))
 
 
 @dataclass(frozen=True)

@@ -87,6 +87,8 @@ class Segment:
         self.width = width
         self.checksum = footer.checksum
         self.sections: Mapping[int, SectionEntry] = {entry.slice: entry for entry in footer.sections}
+        self.rows = sum(entry.rows for entry in footer.sections)
+        self.last = max(self.sections, default=0)  # the number of its last section
         self._variable: I64 = np.array(footer.variable_words, np.int64)
         self._variable_key: Mask = np.zeros(width, np.bool_)
         self._variable_key[list(keys)] = True
@@ -130,10 +132,6 @@ class Segment:
         except BaseException:
             os.close(fd)
             raise
-
-    @property
-    def rows(self) -> int:
-        return sum(entry.rows for entry in self.sections.values())
 
     def release(self, number: int) -> None:
         """Give back the memory of a slice's index; it is read again when used again."""

@@ -41,7 +41,7 @@ def sections_of(layout: SessionLayout, run: Run) -> Sections:
 
 def last_time(segment: Segment) -> int:
     """No session of the segment has a later last time."""
-    return max(segment.sections)
+    return segment.last
 
 
 def rows_of(layout: SessionLayout, segments: Sequence[Segment], hashes: U64) -> tuple[Run, U64]:
