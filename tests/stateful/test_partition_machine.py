@@ -27,6 +27,7 @@ from headrace.options import COMMIT_MODES, CommitMode
 from headrace.spec import Accumulator, Field, OperatorSpec, Window, input_schema
 
 WIDTH_US = 10_000_000
+RETAIN = 3  # versions
 Rows = list[tuple[int, int, int]]  # key, event time in seconds, amount
 
 rows_strategy = st.lists(
@@ -156,7 +157,7 @@ class PartitionMachine(RuleBasedStateMachine):
         self.spec = spec_of(window, "changes" if changes or not window else "final")
         self.memory = 1 if tiny else 64 << 20
         self.committed = {-1: Model(self.spec)}
-        self.batch, self.attempt, self.application = 0, 0, 0
+        self.batch, self.newest, self.attempt, self.application = 0, 0, 0, 0
         self.ghosts: list[PartitionService] = []
         self.service = self._service()
 
@@ -170,7 +171,8 @@ class PartitionMachine(RuleBasedStateMachine):
         self.attempt += 1
         base = batch - 1 if batch else None
         name = f"app-{self.application}"
-        return Ticket(name, "query", self.spec, 0, batch, base, self.attempt, self.folder, 3, self.mode)
+        place = (name, "query", self.spec, 0, batch, base, self.attempt, self.folder)
+        return Ticket(*place, RETAIN, self.mode)
 
     def _seen(self, rows: Rows) -> list[int | None]:
         if not self.spec.delays_ms:
@@ -193,6 +195,7 @@ class PartitionMachine(RuleBasedStateMachine):
         assert summary.version == self.batch
         self.committed[self.batch] = model
         self.batch += 1
+        self.newest = max(self.newest, self.batch)
 
     @rule(rows=rows_strategy, sealed=st.booleans())
     def abort(self, rows: Rows, sealed: bool) -> None:
@@ -202,10 +205,13 @@ class PartitionMachine(RuleBasedStateMachine):
             list(transaction.finish(self._seen(rows)))
         transaction.abort()
 
-    @precondition(lambda self: self.batch > 0)
+    @precondition(lambda self: self.batch > max(0, self.newest - RETAIN))
     @rule()
     def replay(self) -> None:
-        """Spark did not log the last batch: it comes again, and starts where it started before."""
+        """Spark did not log the last batch: it comes again, and starts where it started before.
+
+        It may go back further, as far as versions are retained.
+        """
         self.batch -= 1
 
     @rule(rows=rows_strategy)

@@ -14,6 +14,7 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from operator import attrgetter
 from pathlib import Path
 
@@ -87,8 +88,6 @@ class Segment:
         self.width = width
         self.checksum = footer.checksum
         self.sections: Mapping[int, SectionEntry] = {entry.slice: entry for entry in footer.sections}
-        self.rows = sum(entry.rows for entry in footer.sections)
-        self.last = max(self.sections, default=0)  # the number of its last section
         self._variable: I64 = np.array(footer.variable_words, np.int64)
         self._variable_key: Mask = np.zeros(width, np.bool_)
         self._variable_key[list(keys)] = True
@@ -132,6 +131,15 @@ class Segment:
         except BaseException:
             os.close(fd)
             raise
+
+    @cached_property
+    def rows(self) -> int:
+        return sum(entry.rows for entry in self.sections.values())
+
+    @cached_property
+    def last(self) -> int:
+        """The number of its last section."""
+        return max(self.sections)
 
     def release(self, number: int) -> None:
         """Give back the memory of a slice's index; it is read again when used again."""
