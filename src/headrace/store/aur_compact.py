@@ -112,7 +112,9 @@ class LogCompaction:
                     raise TryAgain(
                         "the compaction was stopped", hint="it starts again after the next commit"
                     )
-                kept = self._living(concatenated(parts, self.layout))
+                run = concatenated(parts, self.layout)
+                parts.clear()
+                kept = self._living(run)
                 if written is not None:
                     written.append(kept)
                 yield kept
