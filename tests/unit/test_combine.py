@@ -15,6 +15,7 @@ from test_accumulate import TOP
 from headrace.errors import ArithmeticOverflow
 from headrace.kernels import reference
 from headrace.spec import TIME, Accumulator, Field, OperatorSpec, Window
+from headrace.store.aligned import aligned
 from headrace.store.arrow import probe_of
 from headrace.store.layout import RowLayout
 from headrace.store.run import Run
@@ -64,14 +65,20 @@ def test_combining_parts_equals_folding_all(data: st.DataObject, spec: OperatorS
         return
     model = Model(spec, hashes)
     model.add(rows)
-    together = Table(RowLayout(spec))
+    together, runs = Table(RowLayout(spec)), []
     for part in parts:
         half = folded(spec, part, hashes)
-        together.absorb(half.view() if data.draw(st.booleans()) else half.whole_run())
+        runs.append(half.whole_run())
+        together.absorb(half.view() if data.draw(st.booleans()) else runs[-1])
     assert model.results(together.whole_run()) == model.expected(set(model.seen))
     found = together.find(model.table.view())
     assert len(set(found.tolist())) == len(model.seen)
     assert (found >= 0).all()
+    at_once = aligned(runs, RowLayout(spec))
+    if at_once is None:
+        assert len(set(together.hashes.tolist())) < len(together)
+    else:
+        assert model.results(at_once) == model.expected(set(model.seen))
 
 
 @SLOW

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +13,8 @@ from headrace.spec import Accumulator, Field, OperatorSpec, Window
 from headrace.store import panes
 from headrace.store.layout import RowLayout
 from headrace.store.run import Run
+from headrace.store.seal import write_segment
+from headrace.store.segment import Segment
 from headrace.store.table import Table
 
 PARTS, LIMIT = 16, 64
@@ -38,16 +42,23 @@ def pane(keys: np.ndarray[Any, Any], hashes: np.ndarray[Any, Any] | None = None)
     return panes.Pane(0, table, ())
 
 
+def stored(path: Path, keys: np.ndarray[Any, Any]) -> panes.Pane:
+    """The same in a segment."""
+    write_segment(path, LAYOUT.width, [(0, [pane(keys).table.whole_run()])], ())
+    return panes.Pane(0, Table(LAYOUT), (Segment.open(path, LAYOUT.width, ()),))
+
+
 def ranges(parts: list[panes.Pane], patch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     """What each range came to, and how many rows it was made of."""
-    seen, together = [], panes._together
+    seen = []
 
-    def counted(*asked: Any) -> tuple[Table, int]:
-        made, rows = together(*asked)
+    def counted(made_by: Any, *asked: Any) -> tuple[Run, int]:
+        made, rows = made_by(*asked)
         seen.append((len(made), rows))
         return made, rows
 
-    patch.setattr(panes, "_together", counted)
+    for how in ("_at_once", "_in_turn"):
+        patch.setattr(panes, how, partial(counted, getattr(panes, how)))
     keys = [key for run in panes.combined(parts, LAYOUT, LIMIT) for key in run.words[:, 1].tolist()]
     assert len(keys) == len(set(keys)) == sum(made for made, _ in seen)
     return seen
@@ -73,6 +84,22 @@ def test_hashes_that_lie_close_together_are_found_in_few_ranges(monkeypatch: pyt
     assert sum(rows for _, rows in seen) == 6000
     assert max(made for made, _ in seen) <= 2 * LIMIT
     assert len(seen) < 6000 // LIMIT * 2
+
+
+def test_few_segments_of_the_same_keys_are_read_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts = [stored(tmp_path / str(part), np.arange(1000)) for part in range(5)]
+    seen = ranges([*parts, pane(np.arange(900, 1100))], monkeypatch)
+    assert sum(rows for _, rows in seen) == 5200
+    assert sum(made for made, _ in seen) == 1100
+    assert max(rows for _, rows in seen) <= 2 * panes.DENSITY_MAX_ALIGNED * LIMIT, "all of them in memory"
+
+
+def test_many_segments_are_read_in_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(panes, "aligned", None)
+    parts = [stored(tmp_path / str(part), np.arange(500)) for part in range(panes.RUNS_MAX + 1)]
+    assert sum(made for made, _ in ranges(parts, monkeypatch)) == 500
 
 
 def test_one_part_is_given_out_as_it_is() -> None:

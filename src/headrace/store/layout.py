@@ -8,7 +8,7 @@ width, booleans 0 or 1); a decimal fills two (low, high, two's complement). A st
 word `offset << 24 | length` that points into the heap beside the rows. A null value's words are zero.
 Key nulls: bit i of the null words is set when key column i is null. Flags: one bit per accumulator says
 "has a value" (`has`); first and last have a second ("the value is null"); sums that overflow to null have
-a second ("overflowed").
+a second ("overflowed"). Counts and moments need none; where there is nothing else, rows have no flags.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from headrace.types import VARIABLE, words
 
 LENGTH_BITS = 24
 LENGTH_MAX = (1 << LENGTH_BITS) - 1
+UNFLAGGED = ("count", "moments")  # they have a value before the first row
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,8 @@ class RowLayout:
 
     @cached_property
     def flag_words(self) -> int:
-        return (2 * len(self.spec.accumulators) + 63) // 64
+        flagged = any(accumulator.kind not in UNFLAGGED for accumulator in self.spec.accumulators)
+        return (2 * len(self.spec.accumulators) + 63) // 64 if flagged else 0
 
     @cached_property
     def accumulators(self) -> tuple[AccumulatorSlot, ...]:

@@ -1,26 +1,31 @@
 """Rows that stand for parts of a group, in slices or in segments: its result is all of them, combined.
 
 Memory: the hash space is cut so that one range of all slices comes to about `rows_max` rows; a range is
-combined in a table of its own, one part after another, handed out, and forgotten.
+combined, handed out, and forgotten. Few parts that are ordered are combined at once (`store.aligned`),
+others one after another in a table.
 Threads: the store's own, while no table changes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from headrace.store.aligned import RUNS_MAX, aligned
 from headrace.store.layout import RowLayout
 from headrace.store.merge import Source, cut_ranges, merge, merge_runs, span_of
+from headrace.store.rows import Ids
 from headrace.store.run import Run
 from headrace.store.segment import Segment, lookup_all
-from headrace.store.table import Ids, Table
+from headrace.store.table import Table
 
 RANGE_PART = 8  # a range takes about this part of the store's share
 ROWS_MIN = 1 << 16
 DENSITY_MAX = 16  # a range has at most so many times the rows that it may come to
+DENSITY_MAX_ALIGNED = 2  # the same, where all of them are in memory at once
+ORDERED_PART = 4  # rows in no order are ordered first where they are at most this part of all
 HASHES = 1 << 64
 
 
@@ -55,11 +60,11 @@ class Pane:
         stored = sum(segment.count_range(self.slice_us, low, high) for segment in self.segments)
         return self.table.count_between(low, high) + stored
 
-    def read(self, low: int, high: int) -> Run:
-        """The newest row of each of its keys in the range."""
+    def read(self, low: int, high: int, *, ordered: bool = False) -> Run:
+        """The newest row of each of its keys in the range; what is in segments is always ordered."""
         if len(self.segments) == 1 and not len(self.table):
             return self.segments[0].scan_range(self.slice_us, low, high)
-        held = self.table.between(low, high, ordered=bool(self.segments))
+        held = self.table.between(low, high, ordered=ordered or bool(self.segments))
         if not self.segments:
             return held
         stored = [segment.scan_range(self.slice_us, low, high) for segment in self.segments]
@@ -93,8 +98,7 @@ def combined(panes: Sequence[Pane], layout: RowLayout, limit: int) -> Iterator[R
     if len(panes) == 1:
         yield from _alone(panes[0], limit)
         return
-    for together in _tables(panes, layout, limit):
-        yield together.view()
+    yield from _ranges(panes, layout, limit, ordered=False)
 
 
 def summed(layout: RowLayout, newest_first: Sequence[Source], limit: int) -> Iterator[Run]:
@@ -105,8 +109,7 @@ def summed(layout: RowLayout, newest_first: Sequence[Source], limit: int) -> Ite
         for source in reversed(newest_first)
         if not isinstance(source, Run)
     ]
-    for together in _tables(panes, layout, limit):
-        yield together.whole_run()
+    yield from _ranges(panes, layout, limit, ordered=True)
 
 
 def _alone(pane: Pane, limit: int) -> Iterator[Run]:
@@ -118,21 +121,31 @@ def _alone(pane: Pane, limit: int) -> Iterator[Run]:
             yield run
 
 
-def _tables(panes: Sequence[Pane], layout: RowLayout, limit: int) -> Iterator[Table]:
-    """One table after another for ascending ranges of hashes, none of them empty.
+def _ranges(panes: Sequence[Pane], layout: RowLayout, limit: int, *, ordered: bool) -> Iterator[Run]:
+    """One run after another for ascending ranges of hashes, none of them empty.
 
     How many rows of a range were of the same keys says how many the next one may have.
     """
+    at_once = _is_aligned(panes)
+    density_max = DENSITY_MAX_ALIGNED if at_once else DENSITY_MAX
     rows_left, room = sum(pane.rows for pane in panes), limit
     low, end = (0, HASHES) if rows_left <= room else span_of(panes)
     while rows_left and low < end:
         high = _cut(panes, low, end, rows_left, room)
-        together, rows = _together(panes, layout, low, high, min(limit, rows_left))
+        parts = (pane.read(low, high, ordered=at_once) for pane in panes)
+        expected = min(limit, rows_left)
+        together, rows = (_at_once if at_once else _in_turn)(parts, layout, expected, ordered)
         rows_left = max(0, rows_left - rows)
         if len(together):
-            room = limit * max(1, min(DENSITY_MAX, rows // len(together)))
+            room = limit * max(1, min(density_max, rows // len(together)))
             yield together
         low = high
+
+
+def _is_aligned(panes: Sequence[Pane]) -> bool:
+    """Whether the panes are few, and nearly all of their rows ordered."""
+    unordered = sum(len(pane.table) for pane in panes if not pane.segments)
+    return len(panes) <= RUNS_MAX and unordered * ORDERED_PART <= sum(pane.rows for pane in panes)
 
 
 def _cut(panes: Sequence[Pane], low: int, end: int, rows_left: int, room: int) -> int:
@@ -154,16 +167,22 @@ def _cut(panes: Sequence[Pane], low: int, end: int, rows_left: int, room: int) -
     return high
 
 
-def _together(
-    panes: Sequence[Pane], layout: RowLayout, low: int, high: int, expected: int
-) -> tuple[Table, int]:
-    """What the range comes to, and how many rows it was made of."""
+def _at_once(parts: Iterable[Run], layout: RowLayout, expected: int, ordered: bool) -> tuple[Run, int]:
+    """What ordered parts come to, and how many rows they were."""
+    runs = list(parts)
+    together = aligned(runs, layout)
+    if together is None:
+        return _in_turn(runs, layout, expected, ordered)
+    return together, sum(map(len, runs))
+
+
+def _in_turn(parts: Iterable[Run], layout: RowLayout, expected: int, ordered: bool) -> tuple[Run, int]:
+    """The same, of parts in any order."""
     rows, together = 0, Table(layout, expected)
-    for pane in panes:
-        run = pane.read(low, high)
+    for run in parts:
         together.absorb(run)
         rows += len(run)
-    return together, rows
+    return together.whole_run() if ordered else together.view(), rows
 
 
 def combined_of(

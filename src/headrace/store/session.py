@@ -29,12 +29,13 @@ from headrace.store.budget import MemoryBudget
 from headrace.store.compact import plan
 from headrace.store.contract import Compaction, FileKind, Gathered, Seal, Sections, of_kind
 from headrace.store.kept_merge import concatenated
+from headrace.store.rows import Ids
 from headrace.store.run import U64, Run
 from headrace.store.segment import Segment, index_bytes
 from headrace.store.session_layout import I64, RESULT_ROWS, SessionLayout
 from headrace.store.session_table import SessionTable, Stretches
 from headrace.store.slices import times_of
-from headrace.store.table import Ids, Table
+from headrace.store.table import Table
 
 UNREAD_MANY = 32  # segments are left alone while all sessions are in memory: most die unread
 LOAD_HASHES = 1 << 13  # read from disk at a time: copies of their rows lie beside the share for a moment
@@ -245,7 +246,7 @@ class SessionStore:
 
     def _in_memory(self, ids: Ids) -> Iterator[Run]:
         for start in range(0, len(ids), RESULT_ROWS):
-            yield self.table.rows_at(ids[start : start + RESULT_ROWS])
+            yield self.table.rows_of(ids[start : start + RESULT_ROWS])
 
     def _closing_on_disk(self, watermark_us: int) -> Iterator[Run]:
         layout, gap = self.layout, self.layout.window.width_us

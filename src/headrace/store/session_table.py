@@ -16,9 +16,10 @@ import numpy.typing as npt
 from headrace.kernels import session as kernel
 from headrace.kernels import session_match, session_scan
 from headrace.kernels.table import COUNT, DIRTY
+from headrace.store.rows import Ids
 from headrace.store.run import U64, Run
 from headrace.store.session_layout import I64, SessionLayout
-from headrace.store.table import Ids, Table
+from headrace.store.table import Table
 
 Flags = npt.NDArray[np.bool_]
 
@@ -103,14 +104,10 @@ class SessionTable(Table):
         self.combine(by, self._copy(rows, self.layout.width))
         self._rows[rows, self.sessions.last_word] = np.array(kernel.GONE, np.int64).view(np.uint64)
 
-    def rows_at(self, ids: Ids) -> Run:
-        """Whole rows, in the order of the ids."""
-        return self._copy(ids, self.layout.width)
-
     def dirty_live(self, dead_through: int) -> Run:
         """The dirty rows that are alive, ordered."""
         dirty = np.flatnonzero(self._stamps[: len(self)] == self._epoch)
-        return self._run(dirty[self.lasts[dirty] > dead_through])
+        return self._ordered(dirty[self.lasts[dirty] > dead_through])
 
     def live(self, dead_through: int) -> int:
         return self._living(dead_through, self.sessions.last_word)[0]
