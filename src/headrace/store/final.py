@@ -34,7 +34,6 @@ from headrace.store.partials import SHARE_PART, Partials
 from headrace.store.rmw import MERGE_ROWS, RESULT_ROWS
 from headrace.store.run import Run
 from headrace.store.segment import Segment, index_bytes
-from headrace.store.size import table_bytes
 from headrace.store.slices import closing, cut, is_closed, slices_of, windows_left
 from headrace.store.table import Table
 
@@ -73,7 +72,7 @@ class FinalStore:
     _slices: dict[int, Held] = field(default_factory=dict)
     _overflows: bool = False  # a sum leaves its type: no use to try again, its window will say so
     _table_bytes: int = 0  # of all tables; added up anew for every slice it would be quadratic
-    _expected: int = 0  # keys of the largest table last spilled, if lately: the next need not grow in steps
+    _expected: int = 0  # keys of the largest table last spilled: the next need not grow step by step
 
     @cached_property
     def layout(self) -> RowLayout:
@@ -125,7 +124,7 @@ class FinalStore:
         held = self._held(slice_us)
         before = held.nbytes
         if held.fresh is None:
-            held.fresh = self._fresh(rows.num_rows)
+            held.fresh = Table(self.layout, min(rows.num_rows, self._expected))
         fresh = held.fresh
         ids, inserted = fresh.upsert(probe_of(self.layout, rows))
         fresh.accumulate(ids, rows)
@@ -133,12 +132,6 @@ class FinalStore:
         if held.whole is not None and len(held.whole):
             held.news -= int(np.count_nonzero(held.whole.find(fresh.keys_of(inserted)) >= 0))
         self._table_bytes += held.nbytes - before
-
-    def _fresh(self, rows: int) -> Table:
-        """A table for rows to come: as large as the last that was spilled, where so much is free."""
-        taken = self.memory_bytes + table_bytes(self.layout.width, self._expected, 0)
-        capacity = self._expected if taken <= self.budget.share_bytes else min(rows, self._expected)
-        return Table(self.layout, capacity)
 
     def _held(self, slice_us: int) -> Held:
         held = self._slices.get(slice_us)
@@ -300,7 +293,6 @@ class FinalStore:
         for held in self._slices.values():
             self._commit(held)
         self._tidy()
-        self._expected = self._expected if self.spilled else 0
         self.segments, self.spilled, self.watermark_us = segments, [], watermark_us
         for give in (self._release, self._let_go):
             if self.memory_bytes > self.budget.share_bytes:
