@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit, types
+from numba import njit
 
 from headrace.kernels import table
 from headrace.kernels.bytes import USED
 from headrace.kernels.signature import (
     FLAG,
+    FLAGS,
     HASHES,
     HASHES_IN,
     HEAP,
@@ -35,7 +36,6 @@ from headrace.store.run import U8, U64
 Ids = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
-ENTERED = types.Array(types.boolean, 1, "C")
 PAST = np.uint64(0xFFFFFFFFFFFFFFFF)  # a hash too, of which a run may have rows
 
 
@@ -74,7 +74,7 @@ def number(hashes: U64, starts: Ids, ids: Ids) -> int:
 
 
 @njit(
-    [FLAG(WORDS, HASHES, HEAP, IDS, ENTERED, IDS_IN, HASHES_IN, WORDS_IN, HEAP_IN, VALID_IN)],
+    [FLAG(WORDS, HASHES, HEAP, IDS, FLAGS, IDS_IN, HASHES_IN, WORDS_IN, HEAP_IN, VALID_IN)],
     nogil=True,
     cache=True,
 )

@@ -24,6 +24,7 @@ HASHES = types.Array(types.uint64, 1, "C")
 STAMPS = types.Array(types.uint32, 1, "C")
 HEAP = types.Array(types.uint8, 1, "C")
 IDS = types.Array(types.int64, 1, "C")
+FLAGS = types.Array(types.boolean, 1, "C")
 OFFSETS = types.Array(types.int32, 1, "C")
 
 WORDS_IN = types.Array(types.uint64, 2, "C", readonly=True)
