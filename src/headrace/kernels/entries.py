@@ -33,6 +33,7 @@ from headrace.store.run import U8, U64
 
 PREFIX_BYTES = 17
 HEADER_WORDS = 3
+SEAL_WORD = 1  # of a value: which seal put it
 
 
 @njit(nogil=True, cache=True)
@@ -95,7 +96,7 @@ def pack_values(
     for g in range(groups):
         rows = starts[g + 1] - starts[g]
         at: Any = offsets[g]
-        data[at], data[at + 1], data[at + 2] = hashes[starts[g]], seal, np.uint64(rows)
+        data[at], data[at + SEAL_WORD], data[at + 2] = hashes[starts[g]], seal, np.uint64(rows)
         base: Any = 8 * (at + HEADER_WORDS + rows * width)
         used: Any = 0
         for r in range(rows):
@@ -112,18 +113,17 @@ def pack_values(
 
 
 @njit(
-    [types.Tuple((IDS, HASHES, HASHES, WORDS, HEAP))(HASHES_IN, IDS_IN, INT, IDS_IN)],
+    [types.Tuple((HASHES, WORDS, HEAP))(HASHES_IN, IDS_IN, INT, IDS_IN)],
     nogil=True,
     cache=True,
 )
-def unpack_values(data: U64, offsets: I64, width: int, variable: I64) -> tuple[I64, U64, U64, U64, U8]:
-    """Of each row: its value's number, order key, seal and words; and the heap of all rows."""
+def unpack_values(data: U64, offsets: I64, width: int, variable: I64) -> tuple[U64, U64, U8]:
+    """Of each row its order key and words, and the heap of all rows."""
     values = offsets.size - 1
     n: Any = 0
     for g in range(values):
         n += np.int64(data[offsets[g] + 2])
-    of_value, hashes, seals = np.empty(n, np.int64), np.empty(n, np.uint64), np.empty(n, np.uint64)
-    words = np.empty((n, width), np.uint64)
+    hashes, words = np.empty(n, np.uint64), np.empty((n, width), np.uint64)
     heap = np.empty(8 * (data.size - HEADER_WORDS * values - n * width), np.uint8)
     as_bytes = data.view(np.uint8)
     row: Any = 0
@@ -134,7 +134,7 @@ def unpack_values(data: U64, offsets: I64, width: int, variable: I64) -> tuple[I
         start: Any = at + HEADER_WORDS + rows * width
         size: Any = 8 * (offsets[g + 1] - start)
         for r in range(rows):
-            of_value[row], hashes[row], seals[row] = g, data[at], data[at + 1]
+            hashes[row] = data[at]
             for w in range(width):
                 words[row, w] = data[at + HEADER_WORDS + r * width + w]
             for v in variable:
@@ -143,4 +143,4 @@ def unpack_values(data: U64, offsets: I64, width: int, variable: I64) -> tuple[I
             row += 1
         copy(as_bytes, 8 * start, heap, used, size)
         used += size
-    return of_value, hashes, seals, words, heap
+    return hashes, words, heap

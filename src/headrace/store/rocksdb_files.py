@@ -18,6 +18,7 @@ import weakref
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,8 @@ _MANIFEST_BYTES = 1 << 20
 _LEVEL_0_FILES = 4  # RocksDB's own trigger of compaction
 _FILE_MIN = 1 << 20
 _CHECKPOINT = "checkpoint"
+GET_KEYS = 1 << 9  # RocksDB pins the block of every key of a multi-get until the last one is found
+SCAN_VALUES = 1 << 12  # a value is an object of Python before its rows are unpacked
 
 
 class Database:
@@ -61,16 +64,23 @@ class Database:
             self.db.write(batch, self.unlogged)
 
     def get_many(self, keys: list[bytes]) -> list[bytes | None]:
+        """Their values; for at most `GET_KEYS` keys."""
         with _understood(self.folder):
             found: list[bytes | None] = self.db.get(keys)
         return found
 
-    def values(self, low: bytes, high: bytes) -> list[bytes]:
-        """The values of all keys in `[low, high)`, in the order of the keys."""
+    def values(self, low: bytes, high: bytes) -> Iterator[list[bytes]]:
+        """The values of all keys in `[low, high)`, in the order of the keys, part by part."""
         options = rocksdict.ReadOptions()
         options.set_iterate_upper_bound(high)
         with _understood(self.folder):
-            return list(self.db.values(from_key=low, read_opt=options))
+            found = self.db.values(from_key=low, read_opt=options)
+        while part := self._next(found):
+            yield part
+
+    def _next(self, found: Iterator[bytes]) -> list[bytes]:
+        with _understood(self.folder):
+            return list(islice(found, SCAN_VALUES))
 
     def keys(self, low: bytes, high: bytes) -> list[bytes]:
         """All keys in `[low, high)`."""

@@ -10,25 +10,27 @@ from __future__ import annotations
 
 import weakref
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import compress
 
 import numpy as np
 import rocksdict
 
 from headrace.format.segment import SectionEntry
-from headrace.kernels.entries import PREFIX_BYTES, pack_keys, pack_values, unpack_values
+from headrace.kernels.entries import PREFIX_BYTES, SEAL_WORD, pack_keys, pack_values, unpack_values
 from headrace.kernels.lookup import Mask
 from headrace.kernels.merge import shift_heap
 from headrace.kernels.pack import I64
 from headrace.store.contract import FileKind
-from headrace.store.rocksdb_files import Database
+from headrace.store.kept_merge import concatenated
+from headrace.store.rocksdb_files import GET_KEYS, SCAN_VALUES, Database
 from headrace.store.rocksdb_sweep import Habit
-from headrace.store.run import U64, Run
+from headrace.store.run import U8, U64, Run
 from headrace.store.segment import Answer, Segment
 
 _BIAS = 1 << 63
-_TOP = 1 << 64
+EVERY_SEAL = range(1 << 64)
 _BATCH_ROWS = 1 << 12
 
 
@@ -102,15 +104,16 @@ class Shelf:
         )
         return _cut(data.tobytes(), offsets)
 
-    def rows(self, values: list[bytes]) -> tuple[I64, U64, Run]:
-        """The rows of values: of each its value's number and seal, and the rows themselves."""
+    def rows(self, values: list[bytes], seals: range = EVERY_SEAL) -> Run:
+        """The rows of those values that were put with such a seal."""
         shape = self.kind.shape
-        sizes = np.fromiter(map(len, values), np.int64, len(values)) // 8
-        offsets: I64 = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
-        data: U64 = np.frombuffer(b"".join(values), np.uint64)
-        variable = np.array(shape.variable_words, np.int64)
-        of_value, hashes, seals, words, heap = unpack_values(data, offsets, shape.width, variable)
-        return of_value, seals, Run(hashes, words, heap)
+        data, offsets = _joined(values)
+        if seals != EVERY_SEAL:
+            of_values = data[offsets[:-1] + SEAL_WORD]
+            mine = (of_values >= np.uint64(seals.start)) & (of_values <= np.uint64(seals.stop - 1))
+            if not mine.all():
+                data, offsets = _joined(list(compress(values, mine.tolist())))
+        return Run(*unpack_values(data, offsets, shape.width, np.array(shape.variable_words, np.int64)))
 
 
 class RocksSegment(Segment):
@@ -140,19 +143,24 @@ class RocksSegment(Segment):
         if number not in self.sections or (shelf.answering and shelf.answering() is answer):
             return
         shelf.answering = weakref.ref(answer)
-        asked = np.flatnonzero(~answer.mask)
-        probe = answer.probe
+        asked, heaps = np.flatnonzero(~answer.mask), [answer.heap[: answer.used]]
+        for start in range(0, len(asked), GET_KEYS):
+            heaps.append(self._answer_some(number, answer, asked[start : start + GET_KEYS]))
+            answer.used += len(heaps[-1])
+        answer.heap = np.concatenate(heaps)
+
+    def _answer_some(self, number: int, answer: Answer, asked: I64) -> U8:
+        """Put the rows of a few keys into the answer; their heap, which is to follow what it has."""
+        shelf, probe = self._shelf, answer.probe
         keys = shelf.keys_of(number, Run(probe.hashes[asked], probe.words[asked], probe.heap))
         values = shelf.database.get_many(keys)
-        hit = np.fromiter(map(bool, values), np.bool_, len(values))
-        _, _, run = shelf.rows(list(filter(None, values)))
-        found = asked[hit]
-        words, variable = run.words, np.array(shelf.kind.shape.variable_words, np.int64)
-        shift_heap(words, 0, len(words), variable, answer.used)
+        found = asked[np.fromiter(map(bool, values), np.bool_, len(values))]
+        run = shelf.rows(list(filter(None, values)))
+        variable = np.array(shelf.kind.shape.variable_words, np.int64)
+        shift_heap(run.words, 0, len(run), variable, answer.used)
         answer.mask[found] = True
-        answer.words[found] = words
-        answer.heap = np.concatenate([answer.heap[: answer.used], run.heap])
-        answer.used = len(answer.heap)
+        answer.words[found] = run.words
+        return run.heap
 
     def scan(self, number: int, chunk_rows: int) -> Iterator[Run]:
         if number not in self.sections:
@@ -185,24 +193,34 @@ class RocksSegment(Segment):
         if number not in self.sections or self._shown_by_another(number):
             return self._empty()
         values = shelf.database.values(shelf.bound(number, low), shelf.bound(number, high))
-        return self._mine(*shelf.rows(values)[1:])
+        return self._rows_of(values)
 
     def rows_of(self, number: int, hashes: U64, turns: I64 | None = None) -> Run:
         shelf = self._shelf
         if number not in self.sections or not len(hashes) or self._shown_by_another(number):
             return self._empty()
-        if shelf.habit.whole:
-            found = shelf.database.get_many(shelf.keys_at(hashes))
-            return self._mine(*shelf.rows(list(filter(None, found)))[1:])
-        values: list[bytes] = []
-        cursor = shelf.database.iterate()
-        for order in hashes.tolist():  # RocksDB has no bulk read of prefixes
+        values = self._whole_values(hashes) if shelf.habit.whole else self._values(number, hashes)
+        return self._rows_of(values)
+
+    def _whole_values(self, hashes: U64) -> Iterator[list[bytes]]:
+        """The one value of each order key."""
+        for start in range(0, len(hashes), GET_KEYS):
+            keys = self._shelf.keys_at(hashes[start : start + GET_KEYS])
+            yield list(filter(None, self._shelf.database.get_many(keys)))
+
+    def _values(self, number: int, hashes: U64) -> Iterator[list[bytes]]:
+        """All values of the order keys, one after another: RocksDB has no bulk read of prefixes."""
+        shelf, values, cursor = self._shelf, list[bytes](), self._shelf.database.iterate()
+        for order in hashes.tolist():
             low, high = shelf.bound(number, order), shelf.bound(number, order + 1)
             cursor.seek(low)
             while cursor.valid() and cursor.key() < high:
                 values.append(cursor.value())
                 cursor.next()
-        return self._mine(*shelf.rows(values)[1:])
+            if len(values) >= SCAN_VALUES:
+                yield values
+                values = []
+        yield values
 
     def _shown_by_another(self, number: int) -> bool:
         """Of the spills of one epoch the first that has a section shows the newest rows of all of them."""
@@ -210,13 +228,12 @@ class RocksSegment(Segment):
             return False
         return self._shelf.first_seals.get(number) != self._seals.start
 
-    def _mine(self, seals: U64, run: Run) -> Run:
-        """The rows of this view's seals; where the newest row counts, all seals before are in it too."""
-        if self._seals.start == 0 and not self._shelf.kind.appends:
-            return run
-        end = self._seals.stop if self._shelf.kind.appends else _TOP
-        mine = (seals >= np.uint64(self._seals.start)) & (seals <= np.uint64(end - 1))
-        return run if mine.all() else Run(run.hashes[mine], run.words[mine], run.heap)
+    def _rows_of(self, parts: Iterable[list[bytes]]) -> Run:
+        """The rows of this view among values that come in parts, of which one is in memory at a time."""
+        shelf, seals = self._shelf, self._seals
+        if not shelf.kind.appends:  # where the newest row counts, the seals before are in it too
+            seals = range(seals.start, EVERY_SEAL.stop)
+        return concatenated([shelf.rows(values, seals) for values in parts], shelf.kind.shape)
 
 
 def _parts(hashes: U64) -> Iterator[tuple[int, int]]:
@@ -229,6 +246,13 @@ def _parts(hashes: U64) -> Iterator[tuple[int, int]]:
             end = first if first > start else int(np.searchsorted(hashes, hashes[end], "right"))
         yield start, end
         start = end
+
+
+def _joined(values: list[bytes]) -> tuple[U64, I64]:
+    """The words of values, one after another, and where each begins and ends."""
+    sizes = np.fromiter(map(len, values), np.int64, len(values)) // 8
+    offsets: I64 = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
+    return np.frombuffer(b"".join(values), np.uint64), offsets
 
 
 def _cut(data: bytes, offsets: I64) -> list[bytes]:
