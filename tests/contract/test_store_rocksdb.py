@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from headrace.spec import OperatorSpec
+from headrace.store.rocksdb_files import Database
 from headrace.testing.store_contract import (
     LATE_SESSION,
     LATE_SLIDE,
@@ -34,6 +35,32 @@ class TestRocksDB(StoreContract):
         keeping(SLIDE),
         keeping(SESSION),
     )
+
+    @pytest.fixture(autouse=True)
+    def small_parts(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Nearly every lookup and scan is one of several parts."""
+        monkeypatch.setattr("headrace.store.rocksdb_view.GET_KEYS", 3)
+        monkeypatch.setattr("headrace.store.rocksdb_view.SCAN_VALUES", 2)
+        monkeypatch.setattr("headrace.store.rocksdb_files.SCAN_VALUES", 2)
+
+    @pytest.mark.parametrize(
+        "looking", [folding(None, "changes"), folding(SESSION, "final")], ids=["keys", "sessions"]
+    )
+    def test_few_keys_are_asked_for_at_once(
+        self, looking: OperatorSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """RocksDB holds a block in memory for each of them."""
+        asked: list[int] = []
+        get_many = Database.get_many
+        monkeypatch.setattr(
+            Database, "get_many", lambda self, keys: asked.append(len(keys)) or get_many(self, keys)
+        )
+        lab, model = self.lab(looking, tmp_path), StoreModel(looking)
+        for number in range(3):
+            check(lab, model, [Row(key, number * SECOND, key) for key in range(50)], 0)
+            lab.reopen()
+        assert sum(asked) >= 100
+        assert max(asked) == 3
 
     @pytest.mark.parametrize("swept", [folding(SESSION, "final"), keeping(SESSION)], ids=["folds", "keeps"])
     def test_dead_rows_are_swept_out_of_what_lives_on(

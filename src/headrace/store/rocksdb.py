@@ -24,7 +24,7 @@ from headrace.store import session_rows
 from headrace.store.budget import MemoryBudget
 from headrace.store.contract import Compaction, FileKind, LooksUp, PlacingSeal, Seal, Sections, Store, Write
 from headrace.store.kept import time_bound
-from headrace.store.rocksdb_files import Database
+from headrace.store.rocksdb_files import Database, give_back
 from headrace.store.rocksdb_sweep import alive, habit_of
 from headrace.store.rocksdb_view import RocksSegment, Shelf
 from headrace.store.run import Run
@@ -203,6 +203,7 @@ class RocksStore:
 
     def gather(self, watermark_us: int | None) -> Write:
         write = self._inner.gather(watermark_us)
+        give_back()  # what lookups took; results will need it
 
         def put_and_flush() -> list[Segment]:
             write()
@@ -246,6 +247,7 @@ class RocksStore:
             version[path.name] = held
         self._db.forget_checkpoint()
         self._version = version
+        give_back()
         return fresh
 
     def _purge(self, watermark_us: int | None) -> None:
