@@ -111,8 +111,8 @@ def report(
         p99_ms={name: round(one.p99_ms) for name, one in large.items()},
         rows_per_s={name: round(one.rows_per_s) for name, one in large.items()},
         batch_ms={".".join(key): round(statistics.median(one.took_ms)) for key, one in outcomes.items()},
-        host_peak_mb={name: round(one.host_peak_bytes / 1e6) for name, one in ours.items()},
-        memory_mb=memory_bytes >> 20,
+        host_peak_mb={name: common.mb(one.host_peak_bytes) for name, one in ours.items()},
+        memory_mb=common.mb(memory_bytes),
         failed=list(failed),
     )
 

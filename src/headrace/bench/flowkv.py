@@ -28,7 +28,7 @@ from headrace.bench.flowkv_input import FULL, QUICK, WARM, Scale, read, warm_fol
 from headrace.bench.follow import Ran, follow
 from headrace.bench.hostwatch import forget_peaks, host_peak_bytes
 from headrace.bench.nexmark import queries
-from headrace.bench.session import local_session
+from headrace.bench.session import sole_session
 from headrace.bench.sides import FLOOR
 from headrace.bench.sides import ROCKSDB as SPARK_ROCKSDB
 from headrace.bench.turns import Turn
@@ -130,7 +130,7 @@ def _turn(side: str, name: str, scale: Scale, scratch: Path) -> Iterator[tuple[s
     title = f"headrace-bench-flowkv-{side}-{name}"
     asked = _asked(side, [name])
     if asked:
-        with Turn(partial(local_session, title, scratch / side, PARTITIONS, settings)) as turn:
+        with Turn(partial(sole_session, title, scratch / side, PARTITIONS, settings)) as turn:
             turn.call(_warm_up, side, name, scratch)
             yield from ((one, turn.call(_measured, side, one, scale, scratch)) for one in asked)
 
@@ -262,8 +262,8 @@ def _report(scale: Scale, names: Sequence[str], outcomes: Outcomes, console: Con
         ratios,
         rows_per_s={f"{side}.{name}": round(one.rows_per_s) for (side, name), one in outcomes.items()},
         failed=[f"{side}.{name}" for side, name in asked if (side, name) not in outcomes],
-        memory_mb=scale.memory_bytes >> 20,
-        host_peak_mb={name: round(one.host_peak_bytes / 1e6) for name, one in hosted.items()},
+        memory_mb=report.mb(scale.memory_bytes),
+        host_peak_mb={name: report.mb(one.host_peak_bytes) for name, one in hosted.items()},
         hit_ratio=ahead.hit_ratio if ahead else None,
         state_mb={name: round(one.state_bytes / 1e6, 1) for name, one in hosted.items()},
     )

@@ -119,6 +119,6 @@ def _report(moved: Moved, console: Console) -> str:
         batches_until=moved.last + 1,
         median_ms=round(statistics.median(moved.took_ms), 1),
         largest_ms=round(max(moved.took_ms[: moved.last + 1]), 1),
-        memory_mb=MEMORY_BYTES >> 20,
-        host_peak_mb=round(moved.host_peak_bytes / 1e6),
+        memory_mb=report.mb(MEMORY_BYTES),
+        host_peak_mb=report.mb(moved.host_peak_bytes),
     )

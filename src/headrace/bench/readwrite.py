@@ -103,7 +103,7 @@ def _rate(ran: Ran, workload: Workload, phase: str) -> float:
 
 def _report(workload: Workload, memory_bytes: int, outcomes: dict[str, Outcome], console: Console) -> str:
     rows = [(TITLES[side], f"{one.load:,.0f}", f"{one.main:,.0f}") for side, one in outcomes.items()]
-    title = f"ReadWrite, {workload.keys:,} keys, {memory_bytes >> 20} MB"
+    title = f"ReadWrite, {workload.keys:,} keys, {report.mb(memory_bytes)} MB"
     report.show(console, title, ("", "loading rows/s", "updating rows/s"), rows)
     ours, other = outcomes["headrace"], outcomes["rocksdb"]
     return report.last_line(
@@ -111,6 +111,6 @@ def _report(workload: Workload, memory_bytes: int, outcomes: dict[str, Outcome],
         {"vs_rocksdb": ours.main / other.main, "load_vs_rocksdb": ours.load / other.load},
         rows_per_s={side: round(one.main) for side, one in outcomes.items()},
         load_rows_per_s={side: round(one.load) for side, one in outcomes.items()},
-        memory_mb=memory_bytes >> 20,
-        host_peak_mb={side: round(one.host_peak_bytes / 1e6) for side, one in outcomes.items()},
+        memory_mb=report.mb(memory_bytes),
+        host_peak_mb={side: report.mb(one.host_peak_bytes) for side, one in outcomes.items()},
     )

@@ -38,6 +38,11 @@ def commit() -> str:
     return f"{head}{'+' if git('status', '--porcelain') else ''}" if head else "unknown"
 
 
+def mb(size_bytes: int) -> int:
+    """Megabytes of 10^6 bytes, for limits and for what was taken alike: they are to be compared."""
+    return round(size_bytes / 1e6)
+
+
 def show(console: Console, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     table = Table(title=title)
     for index, column in enumerate(columns):

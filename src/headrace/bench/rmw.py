@@ -55,7 +55,7 @@ class Outcome:
 
     side: Side
     batch_ms: list[float]
-    host_peak_bytes: int | None
+    host_peak_bytes: int
 
     def rows_per_s(self, workload: Workload, phase: str) -> float:
         span = workload.span(phase)
@@ -80,7 +80,7 @@ def run(*, quick: bool = False, large: bool = False, console: Console | None = N
         with local_session("headrace-bench-rmw", scratch, PARTITIONS, settings) as spark:
             _warm_up(spark, WARM_UP_QUICK if quick else WARM_UP, sides, scratch / "warm-up", console)
             outcomes = [measure(spark, side, workload, scratch, console) for side in sides]
-    return _report_large(workload, outcomes, console) if large else _report(workload, outcomes, console)
+    return (_report_large if large else _report)(workload, memory, outcomes, console)
 
 
 def _warm_up(spark: Any, first: Workload, sides: Sequence[Side], scratch: Path, console: Console) -> None:
@@ -110,7 +110,7 @@ def measure(spark: Any, side: Side, workload: Workload, scratch: Path, console: 
         .start()
     )
     batch_ms = _follow(query, side, workload, console)
-    return Outcome(side, batch_ms, host_peak_bytes(spark) if side is HEADRACE else None)
+    return Outcome(side, batch_ms, host_peak_bytes(spark) if side is HEADRACE else 0)
 
 
 def _follow(query: Any, side: Side, workload: Workload, console: Console) -> list[float]:
@@ -130,7 +130,7 @@ def _follow(query: Any, side: Side, workload: Workload, console: Console) -> lis
     return [seen[number] for number in range(workload.batches)]
 
 
-def _report(workload: Workload, outcomes: Sequence[Outcome], console: Console) -> str:
+def _report(workload: Workload, memory_bytes: int, outcomes: Sequence[Outcome], console: Console) -> str:
     by_name = {outcome.side.name: outcome for outcome in outcomes}
     rate = {name: outcome.rows_per_s(workload, "main") for name, outcome in by_name.items()}
     small = {name: outcome.median_ms(workload, "small") for name, outcome in by_name.items()}
@@ -153,17 +153,25 @@ def _report(workload: Workload, outcomes: Sequence[Outcome], console: Console) -
         "small_batch_vs_rocksdb": small["rocksdb"] / small["headrace"],
         "small_batch_vs_changelog": small["changelog"] / small["headrace"],
     }
-    return report.last_line("rmw", ratios, rows_per_s=_rounded(rate), small_batch_ms=_rounded(small))
+    return report.last_line(
+        "rmw",
+        ratios,
+        **_memory(memory_bytes, outcomes),
+        rows_per_s=_rounded(rate),
+        small_batch_ms=_rounded(small),
+    )
 
 
-def _report_large(workload: Workload, outcomes: Sequence[Outcome], console: Console) -> str:
+def _report_large(
+    workload: Workload, memory_bytes: int, outcomes: Sequence[Outcome], console: Console
+) -> str:
     by_name = {outcome.side.name: outcome for outcome in outcomes}
-    peak = (by_name["headrace"].host_peak_bytes or 0) / 1e6
+    memory = _memory(memory_bytes, outcomes)
     main = {name: outcome.rows_per_s(workload, "main") for name, outcome in by_name.items()}
     load = {name: outcome.rows_per_s(workload, "warm") for name, outcome in by_name.items()}
     rows = [(by_name[n].side.title, f"{load[n]:,.0f}", f"{main[n]:,.0f}") for n in by_name]
     report.show(console, "20 M keys of 100 bytes, 256 MB", ("", "loading rows/s", "updating rows/s"), rows)
-    console.print(f"peak resident memory of the state host: {peak:,.0f} MB")
+    console.print(f"peak resident memory of the state host: {memory['host_peak_mb']:,} MB")
     ratios = {
         "vs_rocksdb": main["headrace"] / main["rocksdb"],
         "load_vs_rocksdb": load["headrace"] / load["rocksdb"],
@@ -171,10 +179,15 @@ def _report_large(workload: Workload, outcomes: Sequence[Outcome], console: Cons
     return report.last_line(
         "rmw-large",
         ratios,
-        host_peak_mb=round(peak),
+        **memory,
         rows_per_s=_rounded(main),
         load_rows_per_s=_rounded(load),
     )
+
+
+def _memory(limit_bytes: int, outcomes: Sequence[Outcome]) -> dict[str, int]:
+    peak_bytes = max(outcome.host_peak_bytes for outcome in outcomes)
+    return {"memory_mb": report.mb(limit_bytes), "host_peak_mb": report.mb(peak_bytes)}
 
 
 def _rounded(figures: dict[str, float]) -> dict[str, int]:

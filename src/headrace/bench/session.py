@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from subprocess import Popen, TimeoutExpired
 from typing import Any
 
+_EXIT_WITHIN_S = 10.0
 _QUIET = """\
 rootLogger.level = fatal
 rootLogger.appenderRef.stdout.ref = console
@@ -60,3 +62,28 @@ def local_session(
         yield spark
     finally:
         spark.stop()
+
+
+@contextmanager
+def sole_session(
+    name: str, scratch: Path, cores: int = 2, settings: Mapping[str, str] | None = None
+) -> Iterator[Any]:
+    """The same in a process that will have no other session: its JVM is gone afterwards.
+
+    A JVM in which Spark's own RocksDB store has run may hang when it exits (seven minutes were seen, and a
+    crash at their end), beside whatever is measured next.
+    """
+    with ExitStack() as last, local_session(name, scratch, cores, settings) as spark:
+        last.callback(_end, spark.sparkContext._gateway.proc)
+        yield spark
+
+
+def _end(jvm: Popen[bytes]) -> None:
+    """Let the JVM exit, or kill it where it does not."""
+    assert jvm.stdin is not None, "PySpark ends its JVM by closing this pipe"
+    jvm.stdin.close()
+    try:
+        jvm.wait(_EXIT_WITHIN_S)
+    except TimeoutExpired:
+        jvm.kill()
+        jvm.wait()

@@ -167,5 +167,5 @@ def _report(
         ratios,
         events_per_s={name: [round(side[name].events_per_s) for side in (ours, theirs)] for name in names},
         p999_ms={name: [round(side[name].p999_ms, 2) for side in (ours, theirs)] for name in names},
-        memory_mb=MEMORY_BYTES >> 20,
+        memory_mb=report.mb(MEMORY_BYTES),
     )
