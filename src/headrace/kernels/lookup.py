@@ -6,6 +6,7 @@ resident memory is one buffer) and verified each time, so wrong bytes are never 
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,10 @@ from headrace.store.run import U8, U64
 
 Mask = npt.NDArray[np.bool_]
 _pread = types.ExternalFunction("pread", types.int64(types.int32, types.voidptr, types.uint64, types.int64))
+_advise = types.ExternalFunction(
+    "posix_fadvise", types.int32(types.int32, types.int64, types.int64, types.int32)
+)
+_WILL_NEED = getattr(os, "POSIX_FADV_WILLNEED", -1)  # not every system can be told
 _BITS = np.uint64(LENGTH_BITS)
 _LENGTH = np.uint64(LENGTH_MAX)
 
@@ -98,6 +103,19 @@ def _read_end(blocks: I64, probe: int, offsets: I64, limit: int) -> Any:
             break
         end += 1
     return end
+
+
+@njit(nogil=True, cache=True)
+def announce(fd: int, blocks: I64, offsets: I64, limit: int) -> None:
+    """Tell the kernel of all reads of ordered probes, so that a disk works on many of them at a time."""
+    if _WILL_NEED < 0:
+        return
+    end: Any = 0
+    for i in range(blocks.size):
+        first = blocks[i]
+        if first >= end:
+            end = _read_end(blocks, i, offsets, limit)
+            _advise(fd, offsets[first], offsets[end] - offsets[first], _WILL_NEED)
 
 
 @njit(nogil=True, cache=True)

@@ -7,7 +7,7 @@ import numpy.typing as npt
 from numba import njit, types
 
 from headrace.kernels.checksum import xxh64
-from headrace.kernels.lookup import _lower_bound, _pread, _read_end, _take
+from headrace.kernels.lookup import _lower_bound, _pread, _read_end, _take, announce
 from headrace.kernels.signature import HASHES, HASHES_IN, HEAP, IDS, IDS_IN, WORDS
 from headrace.kernels.signature import I64 as INT
 from headrace.store.run import U8, U64
@@ -44,6 +44,8 @@ def fetch_all(
     heap = np.empty(0, np.uint8)
     used, n, first, end = 0, 0, 0, 0
     alone = turns.size > 0
+    if not alone:
+        announce(fd, blocks, offsets, buffer.size * 8)
     for turn in range(hashes.size):
         i = turns[turn] if alone else turn
         b = blocks[i]
