@@ -67,6 +67,7 @@ class TestRocksDB(StoreContract):
         self, swept: OperatorSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("headrace.store.rocksdb.SWEEP_ROWS", 8)
+        monkeypatch.setattr("headrace.store.rocksdb.SWEEP_PART", 8)
         lab, model, draw = self.lab(swept, tmp_path), StoreModel(swept), random.Random(5)
         for number in range(25):
             now = number * 3 * SECOND
@@ -87,3 +88,12 @@ class TestRocksDB(StoreContract):
         assert len(labels) == len(set(labels))
         assert [label.partition("-")[0] for label in labels if not label.endswith(".sst")] == ["MANIFEST"]
         assert len(labels) <= len(live) + 8, "RocksDB compacts as it goes, and a version follows"
+
+    @pytest.mark.parametrize("spec", [folding(TUMBLE, "final"), keeping(SESSION)], ids=["folds", "keeps"])
+    def test_a_view_is_as_large_as_its_rows(self, spec: OperatorSpec, tmp_path: Path) -> None:
+        """A store that takes it for empty reads all of it into memory, in every batch."""
+        lab = self.lab(spec, tmp_path)
+        lab.epoch([Row(key, 0, key) for key in range(50)], None)
+        few = sum(view.size for view in lab.store._put.views())
+        lab.epoch([Row(key, 0, key) for key in range(50, 150)], None)
+        assert 50 * 16 <= few < sum(view.size for view in lab.store._put.views())

@@ -32,6 +32,7 @@ from headrace.store.segment import Segment
 
 _DIRECTORY = b"\xff"
 SWEEP_ROWS = 1 << 16
+SWEEP_PART = 1 << 13  # rows in memory at once, with all that is known of their sessions
 _INNER_PART = 4  # a quarter of the share is for the rows of the running epoch
 
 OpenInner = Callable[[MemoryBudget, Seal, list[Segment]], Store]
@@ -221,6 +222,7 @@ class RocksStore:
         self._purge(watermark_us)
         self._sweep(watermark_us)
         self._inner.settle(self._put.views(), watermark_us)
+        give_back()
 
     def is_live(self, segment: Segment, watermark_us: int | None) -> bool:
         """Whether RocksDB still has the file."""
@@ -247,7 +249,6 @@ class RocksStore:
             version[path.name] = held
         self._db.forget_checkpoint()
         self._version = version
-        give_back()
         return fresh
 
     def _purge(self, watermark_us: int | None) -> None:
@@ -279,7 +280,7 @@ class RocksStore:
         self._directory.seal += 1
         whole = RocksSegment(shelf, {entry.slice: entry}, range(seal))
         sessions = [view for view in self._put.views() if view.kind == session_rows.ROWS]
-        for low, high in whole.ranges(entry.slice, SWEEP_ROWS):
+        for low, high in whole.ranges(entry.slice, SWEEP_PART):
             run = whole.scan_range(entry.slice, low, high)
             mask = alive(self.spec, shelf.kind, run, sessions, watermark_us)
             kept = Run(run.hashes[mask], run.words[mask], run.heap)

@@ -35,7 +35,7 @@ _MANIFEST_BYTES = 1 << 20
 _LEVEL_0_FILES = 4  # RocksDB's own trigger of compaction
 _FILE_MIN = 1 << 20
 _CHECKPOINT = "checkpoint"
-GET_KEYS = 1 << 9  # RocksDB pins the block of every key of a multi-get until the last one is found
+GET_KEYS = 1 << 8  # RocksDB pins the block of every key of a multi-get until the last one is found
 SCAN_VALUES = 1 << 12  # a value is an object of Python before its rows are unpacked
 
 

@@ -127,8 +127,9 @@ class RocksSegment(Segment):
             shelf.kind.name,
             shelf.kind.shape.width,
         )
-        self.size = self.checksum = 0
+        self.checksum = 0
         self.sections = sections
+        self.size = sum(entry.index for entry in sections.values())  # as it would be in memory
         self._shelf, self._seals, self._spill = shelf, seals, spill
 
     def release(self, number: int) -> None:
