@@ -23,6 +23,7 @@ import threading
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from queue import SimpleQueue
 from urllib.parse import parse_qsl, urlparse
 
 from headrace.host.contract import StateService
@@ -65,15 +66,17 @@ class Host:
     def __init__(self, settings: HostSettings, paths: HostPaths) -> None:
         self._settings = settings
         self._paths = paths
-        self._leaving = threading.Event()
+        # A signal's handler runs inside of whatever the main thread does. Where that waits for an event,
+        # setting it may wait for a lock that the thread itself holds; a simple queue never does.
+        self._asked_to_leave: SimpleQueue[None] = SimpleQueue()
         self._socket = socket_path(paths.folder, f"{paths.socket_stem}{os.getpid():x}.sock")
         self._servers: list[HostServer] = []
 
     def run(self) -> int:
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: self._leaving.set())
+            signal.signal(number, lambda *_: self._ask_to_leave())
         allow_many_files()
-        heartbeat = Heartbeat(self._settings, self._leaving.set)
+        heartbeat = Heartbeat(self._settings, self._ask_to_leave)
         heartbeat.start()
         log.info("host %s of %s, pid %d", self._settings.machine, self._settings.application, os.getpid())
         service: StateService | None = None
@@ -82,12 +85,15 @@ class Host:
             addresses = self._listen(service)
             heartbeat.listening(addresses, service)
             self._announce(addresses)
-            self._leaving.wait()
+            self._asked_to_leave.get()
         finally:
             self._end_hard_if_stuck()
             heartbeat.stop()
             self._leave(service)
         return 0
+
+    def _ask_to_leave(self) -> None:
+        self._asked_to_leave.put(None)
 
     def _open(self) -> StateService:
         shutil.rmtree(self._paths.scratch, ignore_errors=True)
@@ -99,7 +105,7 @@ class Host:
         return opener(self._settings.memory_bytes, Path(self._settings.local))
 
     def _listen(self, service: StateService) -> dict[str, str]:
-        core = HostCore(service, self._leaving.set)
+        core = HostCore(service, self._ask_to_leave)
         address = f"grpc+unix://{self._socket}"
         self._servers.append(HostServer(core, address, self._settings.secret))
         addresses = {"unix": address}
