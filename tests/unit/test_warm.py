@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections.abc import Iterator
 from importlib import import_module
@@ -9,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from headrace.host.locks import is_dying
 from headrace.kernels import warm
+from headrace.testing.crash_processes import eventually
 
 KERNEL = """
 from numba import int64, njit
@@ -20,13 +23,21 @@ def twice(number):
 """
 CALLS_IT = """
 from numba import int64, njit
-from some_kernels.{below} import twice
+from some_kernels.second import twice
 
 @njit([int64(int64)], cache=True)
 def four_times(number):
     return twice(twice(number))
 """
 BROKEN = "raise RuntimeError('no such kernel')\n"
+NEVER_DONE = """
+import os, pathlib, time
+name = pathlib.Path(__file__).with_name("pid")
+name.with_suffix(".new").write_text(str(os.getpid()))
+name.with_suffix(".new").replace(name)
+time.sleep(600)
+"""
+WARMS = "from headrace.kernels.warm import warm; warm('some_kernels')"
 
 
 @pytest.fixture
@@ -35,7 +46,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     folder = tmp_path / "some_kernels"
     folder.mkdir()
     (folder / "__init__.py").touch()
-    (folder / "first.py").write_text(CALLS_IT.format(below="second"))
+    (folder / "first.py").write_text(CALLS_IT)
     (folder / "second.py").write_text(KERNEL)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
@@ -57,3 +68,15 @@ def test_what_cannot_be_loaded_says_why(package: Path) -> None:
     (package / "third.py").write_text(BROKEN)
     with pytest.raises(RuntimeError, match="no such kernel"):
         warm.warm("some_kernels")
+
+
+def test_a_killed_process_leaves_no_compiler_behind(package: Path) -> None:
+    (package / "third.py").write_text(NEVER_DONE)
+    named = package / "pid"
+    with subprocess.Popen([sys.executable, "-c", WARMS]) as warming:
+        begun = eventually(named.exists, within_s=60)
+        warming.kill()
+    assert begun
+    compiler = int(named.read_text())
+    assert compiler != warming.pid
+    assert eventually(lambda: is_dying(compiler), within_s=60)

@@ -11,9 +11,12 @@ imports remember for the next import, such as the names in all of PySpark's arch
 
 from __future__ import annotations
 
+import ctypes
 import gc
+import signal
 import subprocess
 import sys
+from contextlib import suppress
 from importlib import import_module, invalidate_caches
 from pkgutil import iter_modules
 from typing import Any
@@ -21,6 +24,8 @@ from typing import Any
 from numba.core.event import Listener, install_listener
 
 KERNELS = "headrace.kernels"
+
+_PR_SET_PDEATHSIG = 1  # Linux's prctl: a signal for when the parent is gone
 
 
 def warm(package: str = KERNELS) -> list[str]:
@@ -67,5 +72,12 @@ def _imported(package: str) -> list[str]:
     return others
 
 
+def _end_with_parent() -> None:
+    """Whoever comes after a killed parent compiles again, and Numba's cache wants one writer."""
+    with suppress(OSError, AttributeError):  # elsewhere than on Linux it runs to its end
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
 if __name__ == "__main__":
+    _end_with_parent()
     _imported(sys.argv[1])
