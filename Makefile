@@ -4,16 +4,25 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 
-.PHONY: run test test-all test-state test-spark lint crash simulate bench clean setup
+# `docs` is a folder too.
+.PHONY: docs run wheel test test-all test-state test-spark lint crash simulate bench clean setup
 
 $(STAMP): constraints.txt pyproject.toml
 	test -d $(VENV) || $(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test,lint]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[view,test,lint,docs]'
 	touch $@
 
-setup: $(STAMP)
+JAR := $(VENV)/.jar
+$(JAR): $(STAMP) src/headrace/jvm/build.py $(wildcard src/headrace/jvm/scala/*.scala)
+	$(BIN)/python -m headrace.jvm.build
+	touch $@
 
-run: $(STAMP)
+setup: $(JAR)
+
+wheel: $(JAR)
+	$(BIN)/pip wheel --quiet --no-deps --wheel-dir dist .
+
+run: $(JAR)
 	$(BIN)/headrace run
 
 lint: $(STAMP)
@@ -21,12 +30,12 @@ lint: $(STAMP)
 	$(BIN)/ruff format --check src tests
 	$(BIN)/mypy
 
-test: $(STAMP) lint
+test: $(JAR) lint
 	$(MAKE) --no-print-directory -j2 test-state test-spark
 
 # The same with the tests that `make test` leaves out for their length.
 test-all: MORE := --all --seeds 20
-test-all: $(STAMP) lint
+test-all: $(JAR) lint
 	$(MAKE) --no-print-directory -j2 test-state test-spark MORE='$(MORE)'
 
 test-state:
@@ -35,21 +44,26 @@ test-state:
 test-spark:
 	$(BIN)/pytest --durations=12 $(filter-out --seeds 20,$(MORE)) tests/spark
 
-crash: $(STAMP)
-	$(BIN)/headrace crash --rounds 270
+crash: $(JAR)
+	$(BIN)/headrace crash --rounds 288
 	$(BIN)/headrace crash --matrix
 
 SEEDS ?= 1000
 simulate: $(STAMP)
 	$(BIN)/headrace simulate --seeds $(SEEDS)
 
-bench: $(STAMP)
+bench: $(JAR)
 	$(BIN)/headrace bench rmw
 	$(BIN)/headrace bench flowkv
 	$(BIN)/headrace bench readwrite
 	$(BIN)/headrace bench migration
 	$(BIN)/headrace bench stores
 	$(BIN)/headrace bench commit
+
+# The documentation site, warnings as errors.
+docs: $(STAMP)
+	$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html
+	@echo docs/_build/html/index.html
 
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info

@@ -23,45 +23,22 @@ OURS = ("headrace-*", "hr-*")
 STRAYS = ("spark-warehouse", "metastore_db", "derby.log", "artifacts", *OURS)
 GONE_WITHIN_S = 60.0
 
-# What `make test` leaves to `make test-all`, by file and part of the name: more of what others sample.
-LONG = {
-    "tests/contract/test_store_": ("-2]",),
-    "tests/crash/test_crash_sample.py": ("chained", "median", "more"),
-    "tests/spark/test_bench_commit.py": ("",),
-    "tests/spark/test_cluster.py": ("died_with_its_executor",),
-    "tests/spark/test_commit_modes.py": ("[upload]",),
-    "tests/spark/test_failures_changes.py": ("one_key_more", "one_aggregate_less", "other_aggregate"),
-    "tests/spark/test_failures_damage.py": ("lose_newest_version", "flip_segment_end", "flip_manifest"),
-    "tests/spark/test_flowkv_queries.py": ("computation[q5", "[q7]", "[q11", "[q12]"),
-    "tests/spark/test_flowkv_spark.py": ("",),
-    "tests/spark/test_generated_sources.py": ("lr4", "cm1"),
-    "tests/spark/test_holistic.py": ("sliding-range", "pandas"),
-    "tests/spark/test_migration.py": ("[aar]",),
-    "tests/spark/test_storage_trouble.py": ("[sync-", "60]"),
-    "tests/unit/test_aur.py": ("the_log_forgets",),
-    "tests/unit/test_bench_stores.py": ("sliding", "session", "joins"),
-    "tests/unit/test_builder_results.py": ("90 minutes", "1 hour"),
-}
-
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--all", action="store_true", help="also the tests that are left out for their length")
+    parser.addoption("--bridge", default="auto", help="spark.headrace.bridge of the Spark tests")
+    parser.addoption("--queries", type=int, default=3, help="random queries against Spark alone")
+    parser.addoption("--all", action="store_true", help="also the tests that are marked long")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if config.getoption("--all"):
         return
-    long = [item for item in items if _is_long(item.nodeid)]
-    config.hook.pytest_deselected(items=long)
-    items[:] = [item for item in items if not _is_long(item.nodeid)]
+    config.hook.pytest_deselected(items=[item for item in items if _is_long(item)])
+    items[:] = [item for item in items if not _is_long(item)]
 
 
-def _is_long(name: str) -> bool:
-    return any(
-        name.startswith(file) and part in name.partition("::")[2]
-        for file, parts in LONG.items()
-        for part in parts
-    )
+def _is_long(item: pytest.Item) -> bool:
+    return item.get_closest_marker("long") is not None
 
 
 @pytest.fixture(scope="session", autouse=True)

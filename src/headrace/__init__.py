@@ -1,17 +1,19 @@
 """Headrace: a state engine for PySpark Structured Streaming.
 
-The names that need Spark are loaded when they are first used: the state host imports this package too,
-and must not pay for Spark.
+Names that need Spark are loaded on first use: the state host imports this package too and does not load
+Spark.
 
 Examples
 --------
 >>> import headrace as hr
 >>> counts = (
-...     hr.stream(df)
+...     hr.stream(events)
 ...     .withWatermark("ts", "10 seconds")
 ...     .groupBy("user", hr.tumbling("1 minute"))
 ...     .agg(n=hr.count(), total=hr.sum("amount"), top=hr.max("amount"))
-... )  # doctest: +SKIP
+... )
+>>> counts.columns
+['user', 'window', 'n', 'total', 'top']
 """
 
 from importlib import import_module
@@ -20,7 +22,15 @@ from typing import TYPE_CHECKING
 from headrace.errors import HeadraceError, QueryError, SettingError
 
 if TYPE_CHECKING:
-    from headrace.spark.aggregates import (
+    from headrace.spark.api.builder import Stream, stream
+    from headrace.spark.api.grouped import GroupedStream
+    from headrace.spark.api.progress import progress, storage_waits
+    from headrace.spark.api.start import start
+    from headrace.spark.api.view import view
+    from headrace.spark.asynchronous.processor import AsyncProcessor
+    from headrace.spark.build.explain import explain
+    from headrace.spark.enrich.store import redis
+    from headrace.spark.language.aggregates import (
         avg,
         count,
         first,
@@ -36,9 +46,9 @@ if TYPE_CHECKING:
         var_samp,
         variance,
     )
-    from headrace.spark.builder import GroupedStream, Stream, stream
-    from headrace.spark.explain import explain
-    from headrace.spark.holistic import (
+    from headrace.spark.language.by_column import max_by, min_by
+    from headrace.spark.language.distinct import count_distinct
+    from headrace.spark.language.holistic import (
         approx_percentile,
         collect_list,
         collect_set,
@@ -47,14 +57,17 @@ if TYPE_CHECKING:
         percentile,
         top,
     )
-    from headrace.spark.marks import append, point_update, range_read
-    from headrace.spark.progress import progress, storage_waits
-    from headrace.spark.start import start
-    from headrace.spark.windows import Session, Sliding, Tumbling, session, sliding, tumbling
+    from headrace.spark.language.marks import append, point_update, range_read
+    from headrace.spark.language.windows import Session, Sliding, Tumbling, session, sliding, tumbling
+    from headrace.spark.processors.tester import ProcessorTester
+    from headrace.spark.tables.register import register
+    from headrace.spark.tables.write import write_state
 
 __all__ = [
+    "AsyncProcessor",
     "GroupedStream",
     "HeadraceError",
+    "ProcessorTester",
     "QueryError",
     "Session",
     "SettingError",
@@ -67,18 +80,23 @@ __all__ = [
     "collect_list",
     "collect_set",
     "count",
+    "count_distinct",
     "explain",
     "first",
     "last",
     "max",
+    "max_by",
     "mean",
     "median",
     "min",
+    "min_by",
     "mode",
     "percentile",
     "point_update",
     "progress",
     "range_read",
+    "redis",
+    "register",
     "session",
     "sliding",
     "start",
@@ -93,39 +111,50 @@ __all__ = [
     "var_pop",
     "var_samp",
     "variance",
+    "view",
+    "write_state",
 ]
 
 _HOMES = {
-    "GroupedStream": "builder",
-    "Stream": "builder",
-    "stream": "builder",
-    "Session": "windows",
-    "Sliding": "windows",
-    "Tumbling": "windows",
-    "session": "windows",
-    "sliding": "windows",
-    "tumbling": "windows",
-    "progress": "progress",
-    "storage_waits": "progress",
-    "start": "start",
-    "explain": "explain",
-    "approx_percentile": "holistic",
-    "collect_list": "holistic",
-    "collect_set": "holistic",
-    "median": "holistic",
-    "mode": "holistic",
-    "percentile": "holistic",
-    "top": "holistic",
-    "append": "marks",
-    "point_update": "marks",
-    "range_read": "marks",
+    "AsyncProcessor": "asynchronous.processor",
+    "GroupedStream": "api.grouped",
+    "ProcessorTester": "processors.tester",
+    "Stream": "api.builder",
+    "stream": "api.builder",
+    "Session": "language.windows",
+    "Sliding": "language.windows",
+    "Tumbling": "language.windows",
+    "session": "language.windows",
+    "sliding": "language.windows",
+    "tumbling": "language.windows",
+    "progress": "api.progress",
+    "storage_waits": "api.progress",
+    "start": "api.start",
+    "view": "api.view",
+    "explain": "build.explain",
+    "count_distinct": "language.distinct",
+    "max_by": "language.by_column",
+    "min_by": "language.by_column",
+    "approx_percentile": "language.holistic",
+    "collect_list": "language.holistic",
+    "collect_set": "language.holistic",
+    "median": "language.holistic",
+    "mode": "language.holistic",
+    "percentile": "language.holistic",
+    "top": "language.holistic",
+    "append": "language.marks",
+    "point_update": "language.marks",
+    "range_read": "language.marks",
+    "redis": "enrich.store",
+    "register": "tables.register",
+    "write_state": "tables.write",
 }
 
 
 def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module 'headrace' has no attribute {name!r}")
-    return getattr(import_module(f"headrace.spark.{_HOMES.get(name, 'aggregates')}"), name)
+    return getattr(import_module(f"headrace.spark.{_HOMES.get(name, 'language.aggregates')}"), name)
 
 
 def __dir__() -> list[str]:

@@ -23,10 +23,20 @@ An error crosses the wire as JSON (`to_json`, `from_json`) and keeps its class.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
+from difflib import get_close_matches
 
 
 class HeadraceError(Exception):
-    """Base of all errors: a message, and a hint that says what to do next."""
+    """Base of all errors: a message, and a hint with the next step for the reader.
+
+    Examples
+    --------
+    >>> from headrace import HeadraceError
+    >>> print(HeadraceError("the disk is full", hint="make room and start the query again"))
+    the disk is full
+      → make room and start the query again
+    """
 
     def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(f"{message}\n  → {hint}" if hint else message)
@@ -45,11 +55,35 @@ class FixTheCall(HeadraceError):
 
 
 class SettingError(FixTheCall):
-    """A `spark.headrace.*` setting is unknown or malformed."""
+    """A `spark.headrace.*` setting is unknown or malformed.
+
+    Examples
+    --------
+    >>> import headrace as hr
+    >>> spark.conf.set("spark.headrace.comit", "async")
+    >>> try:
+    ...     hr.stream(events).groupBy("user").count()
+    ... except hr.SettingError as error:
+    ...     print(error.message, error.hint.partition(";")[0], sep=" → ")
+    ... finally:
+    ...     spark.conf.unset("spark.headrace.comit")
+    spark.headrace.comit is not a setting → did you mean spark.headrace.commit?
+    """
 
 
 class QueryError(FixTheCall):
-    """The operator cannot be built as written."""
+    """The operator cannot be built as written.
+
+    Examples
+    --------
+    >>> import headrace as hr
+    >>> try:
+    ...     hr.stream(events).groupBy("usr").count()
+    ... except hr.QueryError as error:
+    ...     print(error)
+    groupBy: there is no column usr
+      → did you mean user? columns are user, ts, amount, page
+    """
 
 
 class OperatorChanged(FixTheCall):
@@ -73,7 +107,7 @@ class Fenced(TryAgain):
 
 
 class ReadBack(HeadraceError):
-    """Whether it was applied is not known."""
+    """The write may or may not have been applied."""
 
 
 class MaybeApplied(ReadBack):
@@ -81,7 +115,7 @@ class MaybeApplied(ReadBack):
 
 
 class AlreadyExists(ReadBack):
-    """The name is taken: read back to learn by whom."""
+    """The name exists already: read it back and compare."""
 
 
 class RestoreState(HeadraceError):
@@ -93,7 +127,7 @@ class StateMissing(RestoreState):
 
 
 class BlobMissing(StateMissing):
-    """One name is absent from a location that is there."""
+    """One name is missing from a location that exists."""
 
 
 class StateCorrupt(RestoreState):
@@ -102,6 +136,13 @@ class StateCorrupt(RestoreState):
 
 class StateUnsupported(RestoreState):
     """Written in a format this release cannot read."""
+
+
+def did_you_mean(name: str, known: Iterable[str], *, after: str = "") -> str:
+    """A question that names what was probably meant, followed by `after`; empty when nothing is close."""
+    by_lower = {one.lower(): one for one in known}
+    close = get_close_matches(name.lower(), by_lower, n=1, cutoff=0.6)
+    return f"did you mean {by_lower[close[0]]}?{after}" if close else ""
 
 
 def _subclasses(of: type[HeadraceError]) -> list[type[HeadraceError]]:
@@ -114,12 +155,12 @@ def _rebuild(name: str, message: str, hint: str) -> HeadraceError:
 
 
 def from_json(text: str) -> HeadraceError | None:
-    """The error that `to_json` wrote, or None when the text is not one."""
+    """The error that `to_json` wrote; None for any other text."""
     start = text.find('{"error": ')
     if start < 0:
         return None
     try:
-        said, _ = json.JSONDecoder().raw_decode(text[start:])
-        return _rebuild(said["error"], said["message"], said["hint"])
+        fields, _ = json.JSONDecoder().raw_decode(text[start:])
+        return _rebuild(fields["error"], fields["message"], fields["hint"])
     except (ValueError, KeyError, TypeError):
         return None

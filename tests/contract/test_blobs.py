@@ -17,7 +17,7 @@ from headrace.blob.retry import Retry, place_file, put_or_read
 from headrace.blob.unfinished import this_machine
 from headrace.errors import AlreadyExists, Fenced, MaybeApplied, StateMissing, TryAgain
 from headrace.testing import FaultyBlobs, ManualClock, Outcome, seeded_outcomes
-from headrace.testing.blob_contract import BlobsContract
+from headrace.testing.contracts.blob_contract import BlobsContract
 
 
 class TestMemoryBlobs(BlobsContract):

@@ -29,9 +29,9 @@ from headrace.errors import (
     TryAgain,
 )
 from headrace.testing import FaultyBlobs, ManualClock, Outcome
-from headrace.testing.blob_contract import BlobsContract
-from headrace.testing.s3_server import BUCKET, S3Server, no_faults
-from headrace.testing.slow_blobs import drawn_latency, fixed_latency, outages
+from headrace.testing.contracts.blob_contract import BlobsContract
+from headrace.testing.faults.s3_server import BUCKET, S3Server, no_faults
+from headrace.testing.faults.slow_blobs import drawn_latency, fixed_latency, outages
 
 
 @pytest.fixture(scope="module")
@@ -124,7 +124,9 @@ def test_a_download_that_breaks_off_leaves_nothing(
 
 def test_a_copy_that_was_cut_short_is_downloaded_again(blobs: ObjectBlobs) -> None:
     blobs.put_file("p/s", staged(blobs, "p/s", b"segment"))
-    blobs._copies.path("p/s").write_bytes(b"seg")
+    copy = blobs.local_path("p/s")
+    assert copy is not None
+    copy.write_bytes(b"seg")
     assert blobs.size("p/s") == 7
     path = blobs.local_path("p/s")
     assert path is not None
@@ -151,11 +153,11 @@ def test_a_deleted_blob_has_no_copy(blobs: ObjectBlobs) -> None:
 def test_copies_of_what_others_deleted_are_swept(blobs: ObjectBlobs, elsewhere: ObjectBlobs) -> None:
     for name in ("p/s1", "p/s2", "q/s3"):
         blobs.put_file(name, staged(blobs, name, b"segment"))
+    paths = [blobs.local_path(name) for name in ("p/s1", "p/s2", "q/s3")]
     elsewhere.delete("p/s1")
     elsewhere.delete("q/s3")
-    paths = [blobs._copies.path(name) for name in ("p/s1", "p/s2", "q/s3")]
     blobs.sweep("p/")
-    assert [path.exists() for path in paths] == [False, True, True]
+    assert [path is not None and path.exists() for path in paths] == [False, True, True]
 
 
 def test_unfinished_files_of_the_dead_are_swept(blobs: ObjectBlobs) -> None:
@@ -245,7 +247,7 @@ def test_a_store_that_is_not_there_was_not_written(
 ) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
     blobs = ObjectBlobs.open("s3://b/p", LocalCopies.open(tmp_path, "x"))
-    with pytest.raises(TryAgain, match="nobody answers"):
+    with pytest.raises(TryAgain, match="no answer from its endpoint"):
         blobs.put_if_absent("x", b"")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from headrace.testing.store_contract import LATE_SESSION, SESSION, StoreContract, keeping
+from headrace.testing.contracts.store_contract import LATE_SESSION, SESSION, StoreContract, keeping
 
 EXPECTING = replace(SESSION, ends="v0")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.testing.store_contract import (
+from headrace.testing.contracts.store_contract import (
     LATE_SESSION,
     LATE_SLIDE,
     SESSION,

@@ -14,20 +14,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.spec import (
+from headrace.plan.spec import (
     ALONE,
     LEFT,
     RIGHT,
     TIME,
     Field,
-    Join,
     OperatorSpec,
     StoreName,
     Window,
+    WindowJoin,
     input_schema,
 )
-from headrace.testing.store_lab import StoreLab
-from headrace.testing.store_model import rows_of
+from headrace.testing.contracts.store_lab import StoreLab
+from headrace.testing.contracts.store_model import rows_of
 
 Row = tuple[int | None, int, int, str | None]  # key, side, time, text
 Bounds = tuple[int, int]
@@ -36,17 +36,16 @@ SPEC = OperatorSpec(
     name="join-1",
     keys=(Field("k0", "int32", "k"),),
     inputs=(Field("v0", "string", "name"),),
-    accumulators=(),
+    work=WindowJoin(
+        "full",
+        (Field("v0", "string", "name"), Field(TIME, "timestamp", "seen")),
+        (Field("v0", "string", "title"), Field(TIME, "timestamp", "opened")),
+    ),
     window=Window(10),
     emit="final",
     timed=True,
     delays_ms=(0, 0),
     partitions=1,
-    join=Join(
-        "full",
-        (Field("v0", "string", "name"), Field(TIME, "timestamp", "seen")),
-        (Field("v0", "string", "title"), Field(TIME, "timestamp", "opened")),
-    ),
 )
 CASES: list[tuple[StoreName, Window]] = [
     ("aar", Window(10)),

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from headrace.testing.store_contract import LATE, LATE_SLIDE, SLIDE, TUMBLE, StoreContract, keeping
+from headrace.testing.contracts.store_contract import (
+    LATE,
+    LATE_SLIDE,
+    SLIDE,
+    TUMBLE,
+    StoreContract,
+    keeping,
+)
 
 KEPT = (keeping(TUMBLE), keeping(SLIDE), keeping(LATE), keeping(LATE_SLIDE))
 

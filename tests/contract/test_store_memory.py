@@ -7,8 +7,15 @@ from pathlib import Path
 import pytest
 
 from headrace.errors import SettingError
-from headrace.testing.store_contract import SESSION, SLIDE, TUMBLE, StoreContract, folding, keeping
-from headrace.testing.store_model import Row
+from headrace.testing.contracts.store_contract import (
+    SESSION,
+    SLIDE,
+    TUMBLE,
+    StoreContract,
+    folding,
+    keeping,
+)
+from headrace.testing.contracts.store_model import Row
 
 
 class TestMemory(StoreContract):

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from headrace.testing.store_contract import LATE, LATE_SLIDE, SLIDE, TUMBLE, StoreContract, folding
+from headrace.testing.contracts.store_contract import (
+    LATE,
+    LATE_SLIDE,
+    SLIDE,
+    TUMBLE,
+    StoreContract,
+    folding,
+)
 
 
 class TestRmw(StoreContract):

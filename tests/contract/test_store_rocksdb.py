@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from headrace.spec import OperatorSpec
-from headrace.store.rocksdb_files import Database
-from headrace.testing.store_contract import (
+from headrace.plan.spec import OperatorSpec
+from headrace.store.rocksdb.files import Database
+from headrace.testing.contracts.store_contract import (
     LATE_SESSION,
     LATE_SLIDE,
     SECOND,
@@ -21,7 +21,7 @@ from headrace.testing.store_contract import (
     folding,
     keeping,
 )
-from headrace.testing.store_model import Row, StoreModel
+from headrace.testing.contracts.store_model import Row, StoreModel
 
 
 class TestRocksDB(StoreContract):
@@ -39,9 +39,9 @@ class TestRocksDB(StoreContract):
     @pytest.fixture(autouse=True)
     def small_parts(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Nearly every lookup and scan is one of several parts."""
-        monkeypatch.setattr("headrace.store.rocksdb_view.GET_KEYS", 3)
-        monkeypatch.setattr("headrace.store.rocksdb_view.SCAN_VALUES", 2)
-        monkeypatch.setattr("headrace.store.rocksdb_files.SCAN_VALUES", 2)
+        monkeypatch.setattr("headrace.store.rocksdb.view.GET_KEYS", 3)
+        monkeypatch.setattr("headrace.store.rocksdb.view.SCAN_VALUES", 2)
+        monkeypatch.setattr("headrace.store.rocksdb.files.SCAN_VALUES", 2)
 
     @pytest.mark.parametrize(
         "looking", [folding(None, "changes"), folding(SESSION, "final")], ids=["keys", "sessions"]
@@ -66,14 +66,14 @@ class TestRocksDB(StoreContract):
     def test_dead_rows_are_swept_out_of_what_lives_on(
         self, swept: OperatorSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("headrace.store.rocksdb.SWEEP_ROWS", 8)
-        monkeypatch.setattr("headrace.store.rocksdb.SWEEP_PART", 8)
+        monkeypatch.setattr("headrace.store.rocksdb.store.SWEEP_ROWS", 8)
+        monkeypatch.setattr("headrace.store.rocksdb.store.SWEEP_PART", 8)
         lab, model, draw = self.lab(swept, tmp_path), StoreModel(swept), random.Random(5)
         for number in range(25):
             now = number * 3 * SECOND
             fresh = [Row(number * 40 + key, now + draw.randrange(SECOND), key) for key in range(40)]
             check(lab, model, [*fresh, Row(3, now, number)], now - SECOND)
-        held = lab.store._db.keys(b"\x00", b"\xfe")
+        held = lab.store.database.keys(b"\x00", b"\xfe")
         assert 40 < len(held) < 800, "a thousand keys had sessions, few of them are alive"
         lab.reopen()
         check(lab, model, [Row(7, 25 * 3 * SECOND, 1)], 200 * SECOND)
@@ -84,7 +84,7 @@ class TestRocksDB(StoreContract):
             lab.epoch([Row(key, 0, number) for key in range(50)], None)
         assert lab.manifest is not None
         labels = sorted(entry.label for entry in lab.manifest.segments)
-        live = {file["name"].lstrip("/") for file in lab.store._db.db.live_files()}
+        live = {file["name"].lstrip("/") for file in lab.store.database.db.live_files()}
         assert len(labels) == len(set(labels))
         assert [label.partition("-")[0] for label in labels if not label.endswith(".sst")] == ["MANIFEST"]
         assert len(labels) <= len(live) + 8, "RocksDB compacts as it goes, and a version follows"
@@ -94,6 +94,6 @@ class TestRocksDB(StoreContract):
         """A store that takes it for empty reads all of it into memory, in every batch."""
         lab = self.lab(spec, tmp_path)
         lab.epoch([Row(key, 0, key) for key in range(50)], None)
-        few = sum(view.size for view in lab.store._put.views())
+        few = sum(view.size for view in lab.store.views)
         lab.epoch([Row(key, 0, key) for key in range(50, 150)], None)
-        assert 50 * 16 <= few < sum(view.size for view in lab.store._put.views())
+        assert 50 * 16 <= few < sum(view.size for view in lab.store.views)

@@ -3,7 +3,7 @@ sessions that merge out of order, close in memory and on disk, and change after 
 
 from __future__ import annotations
 
-from headrace.testing.store_contract import LATE_SESSION, SESSION, StoreContract, folding
+from headrace.testing.contracts.store_contract import LATE_SESSION, SESSION, StoreContract, folding
 
 
 class TestSessions(StoreContract):

@@ -18,11 +18,11 @@ from headrace.blob.locations import Locations
 from headrace.checkpoint.pipeline import Crew
 from headrace.checkpoint.steps import Moment, Probe, unobserved
 from headrace.errors import StateMissing
-from headrace.host.contract import Ticket
-from headrace.host.service import PartitionService
-from headrace.options import COMMIT_MODES, CommitMode
-from headrace.testing.dying_service import dying_at, pausing_at
-from headrace.testing.simulation import QUERY, SPEC, Rows, State, batch_of, state_of
+from headrace.host.state.service import PartitionService
+from headrace.plan.options import COMMIT_MODES, CommitMode
+from headrace.testing.faults.dying_service import dying_at, pausing_at
+from headrace.testing.simulation.simulation import QUERY, SPEC, Rows, State, batch_of, state_of
+from headrace.wire.contract import Ticket
 
 BATCHES: list[Rows] = [
     [(f"key-{(7 * number + key) % 9}", key) for key in range(number + 4)] for number in range(6)

@@ -12,10 +12,12 @@ from pathlib import Path
 import pytest
 
 from headrace.checkpoint.steps import Moment
-from headrace.options import COMMIT_MODES
-from headrace.testing.crash_matrix import FILES, VICTIMS, Case, matrix, occurs
-from headrace.testing.crash_queries import KINDS
-from headrace.testing.stops import Stop, forget, give, lift, obeying, stopped
+from headrace.plan.options import COMMIT_MODES
+from headrace.testing.crash.matrix import FILES, VICTIMS, Case, matrix, occurs
+from headrace.testing.crash.queries import KINDS
+from headrace.testing.faults.stops import Stop, clear, give, lift, obeying, stopped
+
+WITHIN_S = 60.0  # far more than a thread needs to reach its moment
 
 
 def test_every_moment_meets_every_victim_and_every_mode_in_which_it_occurs() -> None:
@@ -67,6 +69,18 @@ def arrivals(tmp_path: Path) -> list[threading.Thread]:
     return [threading.Thread(target=probe, args=(Moment.SEALED,), daemon=True) for _ in range(3)]
 
 
+def await_stop(folder: Path, order: Stop) -> None:
+    deadline = time.monotonic() + WITHIN_S
+    while stopped(folder, order) is None:
+        assert time.monotonic() < deadline, f"nobody stops by {order}"
+        time.sleep(0.001)
+
+
+def ended(thread: threading.Thread) -> None:
+    thread.join(WITHIN_S)
+    assert not thread.is_alive(), "the thread is still stopped"
+
+
 def test_a_stop_holds_one_thread_until_it_is_lifted(
     tmp_path: Path, arrivals: list[threading.Thread]
 ) -> None:
@@ -76,28 +90,26 @@ def test_a_stop_holds_one_thread_until_it_is_lifted(
     assert stopped(tmp_path, order) is None
     first, second, third = arrivals
     first.start()
-    first.join()
+    ended(first)
     assert stopped(tmp_path, order) is None
     second.start()
-    while stopped(tmp_path, order) is None:
-        time.sleep(0.001)
+    await_stop(tmp_path, order)
     assert stopped(tmp_path, order) == os.getpid()
     third.start()
-    third.join()
+    ended(third)
     assert second.is_alive()
     lift(tmp_path)
-    second.join()
-    forget(tmp_path)
+    ended(second)
+    clear(tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_new_order_lifts_the_old_one(tmp_path: Path, arrivals: list[threading.Thread]) -> None:
     give(tmp_path, Stop("a", Moment.SEALED))
     arrivals[0].start()
-    while stopped(tmp_path, Stop("a", Moment.SEALED)) is None:
-        time.sleep(0.001)
+    await_stop(tmp_path, Stop("a", Moment.SEALED))
     give(tmp_path, Stop("b", Moment.RETIRED))
-    arrivals[0].join()
+    ended(arrivals[0])
     obeying(tmp_path)(Moment.SEALED)
 
 

@@ -6,24 +6,25 @@ from __future__ import annotations
 import pytest
 
 from headrace.checkpoint.steps import Moment
-from headrace.options import CommitMode
-from headrace.testing.crash import run_cases, run_round
-from headrace.testing.crash_matrix import Victim, matrix
-from headrace.testing.crash_plan import plan
-from headrace.testing.crash_queries import Kind
+from headrace.plan.options import CommitMode
+from headrace.testing.crash.matrix import Victim, matrix
+from headrace.testing.crash.plan import plan
+from headrace.testing.crash.queries import Kind
+from headrace.testing.crash.rounds import run_cases, run_round
 
 pytestmark = pytest.mark.crash
 
 # Together they kill every kind of victim.
-ROUNDS: list[tuple[int, Kind, CommitMode]] = [
-    (9, "session", "async"),
-    (22, "median", "upload"),
-    (8, "chained", "sync"),
+ROUNDS = [
+    pytest.param(9, "session", "async"),
+    pytest.param(22, "median", "upload", marks=pytest.mark.long),
+    pytest.param(8, "chained", "sync", marks=pytest.mark.long),
+    pytest.param(13, "processor", "async", marks=pytest.mark.long),
+    pytest.param(14, "processor", "sync", marks=pytest.mark.long),
 ]
-MOMENTS: list[list[tuple[Moment, Victim, CommitMode]]] = [
-    [(Moment.UPLOADING, "host", "async"), (Moment.PUBLISHING, "disk", "async")],
-    [(Moment.RECOVERING, "worker", "upload"), (Moment.SEALED, "driver", "sync")],
-]
+BEHIND = [(Moment.UPLOADING, "host", "async"), (Moment.PUBLISHING, "disk", "async")]
+MORE = [(Moment.RECOVERING, "worker", "upload"), (Moment.SEALED, "driver", "sync")]
+MOMENTS = [pytest.param(BEHIND, id="behind"), pytest.param(MORE, id="more", marks=pytest.mark.long)]
 
 
 @pytest.mark.parametrize(("seed", "kind", "commit"), ROUNDS)
@@ -32,7 +33,7 @@ def test_killed_anywhere(seed: int, kind: Kind, commit: CommitMode) -> None:
     assert run_round(plan(seed, kind, commit), said.append), "\n".join(said)
 
 
-@pytest.mark.parametrize("moments", MOMENTS, ids=["behind", "more"])
+@pytest.mark.parametrize("moments", MOMENTS)
 def test_killed_at_a_moment(moments: list[tuple[Moment, Victim, CommitMode]]) -> None:
     said: list[str] = []
     cases = [case for moment in moments for case in matrix(*moment)]

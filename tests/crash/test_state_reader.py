@@ -11,11 +11,20 @@ import pytest
 
 from headrace.blob.locations import Locations
 from headrace.errors import StateMissing
-from headrace.host.contract import Ticket
-from headrace.host.service import PartitionService
-from headrace.spec import Accumulator, Field, Holistic, OperatorSpec, StoreName, Window
+from headrace.host.state.service import PartitionService
+from headrace.plan.spec import (
+    Accumulator,
+    Field,
+    Fold,
+    Holistic,
+    HolisticResult,
+    OperatorSpec,
+    StoreName,
+    Window,
+)
+from headrace.testing.contracts.store_model import Row, StoreModel, batch_of, rows_of
 from headrace.testing.state_reader import read_state
-from headrace.testing.store_model import Row, StoreModel, batch_of, rows_of
+from headrace.wire.contract import Ticket
 
 MS = 1000
 TUMBLING, SLIDING, SESSION = (
@@ -27,14 +36,14 @@ FOLD = OperatorSpec(
     name="op",
     keys=(Field("k0", "string"),),
     inputs=(Field("v0", "int64"),),
-    accumulators=(Accumulator("count", None, "int64"), Accumulator("sum", "v0", "int64")),
+    work=Fold((Accumulator("count", None, "int64"), Accumulator("sum", "v0", "int64"))),
     window=TUMBLING,
     emit="final",
     timed=True,
     delays_ms=(0,),
     partitions=1,
 )
-KEEP = replace(FOLD, accumulators=(), holistics=(Holistic("list", "v0", "int64"),))
+KEEP = replace(FOLD, work=Holistic((HolisticResult("list", "v0", "int64"),)))
 
 CASES: list[tuple[OperatorSpec, Window, StoreName]] = [
     (FOLD, TUMBLING, "rmw"),
@@ -78,7 +87,7 @@ def test_the_open_windows_are_read(
         model.epoch(rows, seen_ms * MS)
     service.close()
     state = read_state(tmp_path / "shared", "q", "op", 3)
-    held = [model._answer(group) for group in model.groups.values()]
+    held = [model.answer(group) for group in model.groups.values()]
     assert held
     assert Counter(map(repr, rows_of(state.table.to_batches()))) == Counter(map(repr, held))
     assert state.late_rows == model.late_rows

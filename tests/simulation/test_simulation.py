@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.testing.simulation import run_seeds
+from headrace.testing.simulation.simulation import run_seeds
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")  # hosts that died closed nothing
 

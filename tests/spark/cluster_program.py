@@ -22,13 +22,13 @@ from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from headrace.spark import task
-from headrace.spark.driver import coordinator_for
-from headrace.testing.crash_input import SCHEMA
-from headrace.testing.crash_queries import build
+from headrace.spark.driver.driver import coordinator_for
+from headrace.spark.task import task
+from headrace.testing.crash.input import SCHEMA
+from headrace.testing.crash.queries import build
 
 PARTITIONS = 3
-PAUSED = "headrace.testing.dying_service:open_dying?moment=publishing&pause_s=600"
+PAUSED = "headrace.testing.faults.dying_service:open_dying?moment=publishing&pause_s=600"
 
 
 def session(folder: Path) -> SparkSession:
@@ -49,6 +49,7 @@ def session(folder: Path) -> SparkSession:
         "spark.headrace.state.local": str(folder / "local"),
         "spark.headrace.partitions": str(PARTITIONS),
         "spark.headrace.memory": "64m",
+        "spark.headrace.bridge": os.environ.get("HEADRACE_TEST_BRIDGE", "jvm"),
     }
     builder = SparkSession.builder.master("local-cluster[2,1,1024]").appName("cluster")
     for name, value in settings.items():
@@ -69,7 +70,7 @@ def spark_home(home: Path) -> Path:
 
 def with_executor(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Says for each row on which executor its task ran."""
-    from headrace.spark.machine import machine_name
+    from headrace.spark.task.machine import machine_name
 
     for batch in batches:
         where = pa.array([machine_name("executor")] * batch.num_rows, pa.string())

@@ -14,12 +14,12 @@ import pytest
 from pyspark.sql import SparkSession
 from streaming_case import Case, finished_case
 
-from headrace.testing import short_spark
-from headrace.testing.s3_server import S3Server
+from headrace.testing.crash import short_spark
+from headrace.testing.faults.s3_server import S3Server
 
 
 @pytest.fixture(scope="package")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+def spark(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Iterator[SparkSession]:
     folder = tmp_path_factory.mktemp("spark")
     os.environ["PYSPARK_PYTHON"] = sys.executable
     session = (
@@ -36,11 +36,29 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         .config("spark.headrace.state.local", str(folder / "local"))
         .config("spark.headrace.partitions", "3")
         .config("spark.headrace.memory", "64m")
+        .config("spark.headrace.bridge", pytestconfig.getoption("--bridge"))
         .getOrCreate()
     )
     session.sparkContext.setLogLevel("OFF")  # these tests fail queries on purpose
     yield session
     session.stop()
+
+
+@pytest.fixture(autouse=True)
+def settings_of_the_session(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Settings that a test changes are restored after it, also when it fails."""
+    if "spark" not in request.fixturenames:
+        yield
+        return
+    conf = request.getfixturevalue("spark").conf
+    before = dict(conf.getAll)
+    yield
+    after = dict(conf.getAll)
+    for name in after.keys() - before.keys():
+        conf.unset(name)
+    for name, value in before.items():
+        if after.get(name) != value:
+            conf.set(name, value)
 
 
 @pytest.fixture

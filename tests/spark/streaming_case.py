@@ -19,7 +19,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 import headrace as hr
-from headrace.spark.driver import RunningCoordinator, coordinator_for
+from headrace.spark.driver.driver import RunningCoordinator, coordinator_for
 from headrace.testing.state_reader import StateAt, read_state
 
 Event = tuple[str | None, int, float]  # user, second, amount
@@ -91,9 +91,6 @@ class Case:
     def copied(self, to: Path) -> Case:
         """The same query as after a move to another folder; no host has its state in memory."""
         shutil.copytree(self.checkpoint, to)
-        for record in (to / "headrace-operators").glob("*.json"):
-            said = json.loads(record.read_text())
-            record.write_text(json.dumps({**said, "location": str(to / "headrace-state")}))
         return replace(self, checkpoint=to)
 
     def kill_hosts(self) -> list[int]:

@@ -11,20 +11,26 @@ import pytest
 from streaming_case import Case
 
 from headrace.errors import Fenced, HeadraceError
-from headrace.host.client import Exchange
-from headrace.host.contract import Ticket
-from headrace.host.server import HostCore, HostServer
-from headrace.host.service import open_service
-from headrace.host.wire import connect
-from headrace.spec import Accumulator, Field, OperatorSpec, input_schema
+from headrace.host.process.server import HostCore, HostServer
+from headrace.host.state.service import open_service
+from headrace.plan.spec import (
+    Accumulator,
+    Field,
+    Fold,
+    OperatorSpec,
+    input_schema,
+)
 from headrace.testing.state_reader import read_state
+from headrace.wire.calls import connect
+from headrace.wire.client import Exchange
+from headrace.wire.contract import Ticket
 
 SECRET = "s" * 64
 COUNTS = OperatorSpec(
     name="counts",
     keys=(Field("k0", "int64", "k"),),
     inputs=(),
-    accumulators=(Accumulator("count", None, "int64"),),
+    work=Fold((Accumulator("count", None, "int64"),)),
     window=None,
     emit="changes",
     timed=False,

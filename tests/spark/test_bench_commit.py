@@ -11,10 +11,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from rich.console import Console
 
-from headrace.bench import commit, commit_spark
-from headrace.bench.commit_input import DELAY, KINDS, Load, write
+from headrace.bench.commit import run as commit
+from headrace.bench.commit import spark as commit_spark
+from headrace.bench.commit.input import DELAY, KINDS, Load, write
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 LOAD = Load(24, 120, 4)  # 24 batches of 3 s, 40 records each second
 END = datetime.fromtimestamp(1_335_830_400 + 60, UTC)  # windows of CM1 that end here have closed

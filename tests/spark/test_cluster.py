@@ -5,6 +5,7 @@ partitions that stay where they are while batches travel to them.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -16,10 +17,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from headrace.errors import StateMissing
-from headrace.testing.crash_input import batches, write_input
-from headrace.testing.crash_model import Expected, expected
-from headrace.testing.crash_queries import Kind
-from headrace.testing.crash_verdict import emitted, plain_rows
+from headrace.testing.crash.input import batches, write_input
+from headrace.testing.crash.model import Expected, expected
+from headrace.testing.crash.queries import Kind
+from headrace.testing.crash.verdict import emitted, plain_rows
 from headrace.testing.state_reader import StateAt, read_state
 
 pytestmark = pytest.mark.spark
@@ -29,15 +30,20 @@ FILES = 5
 REDO_FILES = 3
 
 
+@pytest.fixture(scope="module", params=["jvm", pytest.param("python", marks=pytest.mark.long)])
+def bridge(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
 @pytest.fixture(scope="module")
-def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+def ran(tmp_path_factory: pytest.TempPathFactory, bridge: str) -> tuple[Path, dict[str, Any]]:
     """The folder of a finished cluster, and what its driver saw."""
     folder = tmp_path_factory.mktemp("cluster")
     write_input(folder / "in", SEED, FILES)
-    return folder, driven(folder)
+    return folder, driven(folder, bridge=bridge)
 
 
-def driven(folder: Path, *how: str) -> dict[str, Any]:
+def driven(folder: Path, *how: str, bridge: str = "jvm") -> dict[str, Any]:
     """Run the program; what it said."""
     (folder / "work").mkdir()
     program = Path(__file__).with_name("cluster_program.py")
@@ -45,6 +51,7 @@ def driven(folder: Path, *how: str) -> dict[str, Any]:
         [sys.executable, str(program), str(folder), *how],
         cwd=folder / "work",
         capture_output=True,
+        env={**os.environ, "HEADRACE_TEST_BRIDGE": bridge},
         text=True,
         check=False,
     )
@@ -76,7 +83,7 @@ def test_executors_of_one_machine_share_its_host(ran: tuple[Path, dict[str, Any]
 
 
 def test_with_a_host_per_executor_partitions_stay_and_batches_travel(
-    ran: tuple[Path, dict[str, Any]],
+    ran: tuple[Path, dict[str, Any]], bridge: str
 ) -> None:
     folder, said = ran
     hosts = said["travelling"]["hosts"]
@@ -85,9 +92,17 @@ def test_with_a_host_per_executor_partitions_stay_and_batches_travel(
     assert sorted(number for host in hosts for number in host["partitions"]) == [0, 1, 2]
     owner = {number: host["machine"] for host in hosts for number in host["partitions"]}
     paths = sorted((folder / "travelling" / "out").glob("*.parquet"))
-    rows = [row for path in paths for row in pq.read_table(path).to_pylist()]
-    ran_on = {(row["partition"], row["executor"]) for row in rows}
-    assert any(owner[partition] != executor for partition, executor in ran_on)
+    batches_of = {(str(path), row["partition"], row["executor"]) for path in paths for row in read(path)}
+    away = [one for one in batches_of if owner[one[1]] != one[2]]
+    if bridge == "python":
+        assert away, "Spark places Python tasks anywhere"
+    else:
+        assert len(away) <= 0.05 * len(batches_of), "tasks run where their state is"
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = pq.read_table(path).to_pylist()
+    return rows
 
 
 def test_results_are_the_same_wherever_the_state_is(ran: tuple[Path, dict[str, Any]]) -> None:
@@ -100,6 +115,7 @@ def test_results_are_the_same_wherever_the_state_is(ran: tuple[Path, dict[str, A
     assert Counter(plain_rows(state)) == model("running").state["running"]
 
 
+@pytest.mark.long
 def test_another_host_goes_on_from_the_log_of_one_that_died_with_its_executor(tmp_path: Path) -> None:
     write_input(tmp_path / "in", SEED, 1)
     write_input(tmp_path / "more", SEED, REDO_FILES)

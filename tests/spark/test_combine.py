@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from streaming_case import Case
 
 import headrace as hr
-from headrace.spark.explain import explained
+from headrace.spark.build.explain import explained
 
 pytestmark = pytest.mark.spark
 

@@ -21,7 +21,7 @@ from streaming_case import Case, Rows
 
 import headrace as hr
 from headrace.errors import StateMissing
-from headrace.spark import task
+from headrace.spark.task import task
 
 pytestmark = pytest.mark.spark
 
@@ -99,11 +99,11 @@ def dying(case: Case, monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.Monkey
 
 def let_hosts(monkeypatch: pytest.MonkeyPatch, said: str) -> None:
     plain = task.task_of
-    service = f"headrace.testing.dying_service:open_dying?{said}"
+    service = f"headrace.testing.faults.dying_service:open_dying?{said}"
     monkeypatch.setattr(task, "task_of", lambda plan: plain(replace(plan, service=service)))
 
 
-@pytest.mark.parametrize("mode", ["upload", "async"])
+@pytest.mark.parametrize("mode", [pytest.param("upload", marks=pytest.mark.long), "async"])
 def test_every_mode_gives_what_sync_gives(fed: Case, mode: str) -> None:
     fed.spark.conf.set("spark.headrace.commit", mode)
     try:

@@ -50,9 +50,9 @@ def a_window(case: Case) -> DataFrame:
 
 CHANGES = [
     (other_key, ["key", "name", "user"]),
-    (one_key_more, ["key", "ts"]),
-    (other_aggregate, ["sum(amount)", "max(amount)"]),
-    (one_aggregate_less, ["sum(amount)"]),
+    pytest.param(one_key_more, ["key", "ts"], marks=pytest.mark.long),
+    pytest.param(other_aggregate, ["sum(amount)", "max(amount)"], marks=pytest.mark.long),
+    pytest.param(one_aggregate_less, ["sum(amount)"], marks=pytest.mark.long),
     (other_type, ["sum(amount)", "int64"]),
     (a_window, ["window", "10 s"]),
 ]

@@ -50,6 +50,12 @@ def lose_partition(case: Case) -> list[str]:
     return ["version 2 is missing", "no version is there"]
 
 
+def lose_runs(case: Case) -> list[str]:
+    for folder in case.state.glob("*/runs"):
+        shutil.rmtree(folder)
+    return ["lost its runs", "backup"]
+
+
 def lose_segment(case: Case) -> list[str]:
     for path in case.state.glob("*/totals/p*/segments/v000000000000-*"):
         path.unlink()
@@ -100,29 +106,59 @@ def lose_operator(case: Case) -> list[str]:
 
 
 def lose_record(case: Case) -> list[str]:
-    (case.checkpoint / "headrace-operators" / "totals.json").unlink()
-    return ["operator totals has no record at batch 3", "headrace-operators/totals.json"]
+    shutil.rmtree(records(case))
+    return ["operator totals has no record at batch 3", "headrace-operators/totals.log"]
 
 
-def break_record(case: Case) -> list[str]:
-    (case.checkpoint / "headrace-operators" / "totals.json").write_text("{")
+def cut_record(case: Case) -> list[str]:
+    path = max(records(case).iterdir())
+    path.write_bytes(path.read_bytes()[:-40])
+    return [f"{path} is damaged", "it was cut short"]
+
+
+def flip_record(case: Case) -> list[str]:
+    """One bit of the last batch's number: the record would name an older base."""
+    path = max(records(case).iterdir())
+    assert b'"begun":[0,1,2]' in path.read_bytes()
+    path.write_bytes(path.read_bytes().replace(b'"begun":[0,1,2]', b'"begun":[0,1,3]'))
+    return [f"{path} is damaged", "its checksum does not match"]
+
+
+def no_text_in_record(case: Case) -> list[str]:
+    path = max(records(case).iterdir())
+    path.write_bytes(path.read_bytes().replace(b"begun", b"be\xe7un"))
+    return [f"{path} is damaged", "its checksum does not match"]
+
+
+def break_old_record(case: Case) -> list[str]:
+    shutil.rmtree(records(case))
+    old = records(case).with_suffix(".json")
+    old.write_bytes(b'{"format": 1, "location": "\xff')
     return ["headrace-operators/totals.json is not a Headrace operator record"]
+
+
+def records(case: Case) -> Path:
+    return case.checkpoint / "headrace-operators" / "totals.log"
 
 
 DAMAGES = [
     lose_location,
-    lose_newest_version,
+    pytest.param(lose_newest_version, marks=pytest.mark.long),
     lose_partition,
+    lose_runs,
     lose_segment,
     cut_segment,
     flip_segment_rows,
-    flip_segment_end,
-    flip_manifest,
+    pytest.param(flip_segment_end, marks=pytest.mark.long),
+    pytest.param(flip_manifest, marks=pytest.mark.long),
     cut_manifest,
     older_manifest_under_newest_name,
     lose_operator,
     lose_record,
-    break_record,
+    cut_record,
+    flip_record,
+    no_text_in_record,
+    break_old_record,
 ]
 
 

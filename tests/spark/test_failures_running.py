@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -19,9 +18,9 @@ from pyspark.sql.streaming import StreamingQuery
 from streaming_case import Case, Rows
 
 import headrace as hr
-from headrace.host.contract import Ticket
-from headrace.host.wire import connect
-from headrace.spec import input_schema
+from headrace.plan.spec import input_schema
+from headrace.wire.calls import connect
+from headrace.wire.contract import Ticket
 
 pytestmark = pytest.mark.spark
 
@@ -41,7 +40,10 @@ def test_the_noop_sink(fed: Case) -> None:
     writer = fed.totals().writeStream.format("noop").option("checkpointLocation", str(fed.checkpoint))
     writer.trigger(availableNow=True).start().awaitTermination()
     spec = fed.state_at(1).spec
-    order = [0, *(1 + [acc.kind for acc in spec.accumulators].index(kind) for kind in ("count", "sum"))]
+    order = [
+        0,
+        *(1 + [acc.kind for acc in spec.work.accumulators].index(kind) for kind in ("count", "sum")),
+    ]
     rows = sorted(tuple(row[index] for index in order) for row in fed.state_at(1).rows())
     assert rows == [("a", 3, 13.0), ("b", 1, 2.0), ("c", 1, 16.0)]
 
@@ -114,27 +116,38 @@ def test_an_ended_query_leaves_the_hosts_memory_and_a_running_one_keeps_its(
     ended = other.totals().writeStream.format("noop").option("checkpointLocation", str(other.checkpoint))
     stopped = ended.trigger(availableNow=True).start()
     stopped.awaitTermination()
-    (host,) = held(case, stopped.id, query.id, until=lambda stores: stores[0] == {None}).values()
-    assert host == [{None}, {"rmw"}]
+    for _ in range(2):  # a status of before the end shows nothing
+        await_next_status(case)
+    await_stores(case, {query.id: {"rmw"}, stopped.id: set()})
     case.feed(*SECOND)
     query.processAllAvailable()
     assert sorted(got) == CHANGED
 
 
-def held(case: Case, *queries: str, until: Callable[[list[set[str | None]]], bool]) -> dict[str, list[Any]]:
-    """The stores that hosts hold in memory of each query, once heartbeats say what is wanted."""
-    for _ in range(100):
-        found = {
-            machine: [
-                {part["store"] for part in host.status.get("partitions", ()) if part["query"] == query}
-                for query in queries
-            ]
-            for machine, host in case.coordinator.hosts().items()
-        }
-        if found and all(map(until, found.values())):
-            return found
-        time.sleep(0.1)
-    raise AssertionError(f"hosts still hold {found}")
+def await_next_status(case: Case) -> None:
+    """Waits for one more heartbeat of the only host."""
+    (before,) = case.coordinator.hosts().values()
+    await_condition(lambda: before not in case.coordinator.hosts().values(), "no heartbeat")
+
+
+def await_stores(case: Case, expected: dict[str, set[str]]) -> None:
+    """Waits until the host's status lists these open stores of these queries."""
+
+    def stores(query: str) -> set[str]:
+        (host,) = case.coordinator.hosts().values()
+        parts = host.status.get("partitions", ())
+        return {part["store"] for part in parts if part["query"] == query and part["store"]}
+
+    await_condition(
+        lambda: {query: stores(query) for query in expected} == expected, f"stores differ from {expected}"
+    )
+
+
+def await_condition(holds: Callable[[], bool], message: str) -> None:
+    deadline = time.monotonic() + 120
+    while not holds():
+        assert time.monotonic() < deadline, message
+        time.sleep(0.05)
 
 
 @pytest.mark.parametrize("secret", [None, "", "0" * 64])

@@ -15,10 +15,10 @@ import pytest
 from flowkv_oracle import DELAY_MS, Oracle, Rows
 from pyspark.sql import DataFrame, SparkSession
 
-from headrace.bench import flowkv_spark
-from headrace.bench.nexmark import NexmarkConfig, NexmarkGenerator
+from headrace.bench.flowkv import spark as flowkv_spark
+from headrace.generators.nexmark import NexmarkConfig, NexmarkGenerator
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 EVENTS = 8_000
 VIEWS = {"bid": ("auction", "bidder", "price"), "person": ("id", "name"), "auction": ("seller",)}

@@ -15,14 +15,15 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
-from headrace.bench.cluster import queries as cluster
-from headrace.bench.cluster.events import EVENTS
-from headrace.bench.generated.options import SourceOptions
-from headrace.bench.linear_road import queries as road
-from headrace.bench.linear_road.reports import REPORTS
+from headrace.bench.queries import cluster as cluster
+from headrace.bench.queries import linear_road as road
 from headrace.errors import QueryError
-from headrace.spark import cluster_source, road_source
-from headrace.spark.generated_source import GeneratedReader, GeneratedStreamReader
+from headrace.generators.cluster import EVENTS
+from headrace.generators.linear_road import REPORTS
+from headrace.generators.records.options import SourceOptions
+from headrace.spark.sources import cluster as cluster_source
+from headrace.spark.sources import road as road_source
+from headrace.spark.sources.generated import GeneratedReader, GeneratedStreamReader
 from headrace.testing import ManualClock
 
 DELAY = timedelta(seconds=3)
@@ -127,6 +128,7 @@ def test_text_arrives_as_rows(sources: SparkSession) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.long
 def test_lr4_counts_as_spark_does(sources: SparkSession, tmp_path: Path) -> None:
     rows, end = closed(sources, "linear_road", 40, 60)
     stream = source(sources.readStream, "linear_road", 40, 60)
@@ -154,6 +156,7 @@ def test_lr2_joins_as_spark_does(sources: SparkSession, tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.long
 def test_cm1_sums_and_orders_as_spark_does(sources: SparkSession, tmp_path: Path) -> None:
     rows, end = closed(sources, "cluster_monitoring", 30, 100)
     stream = source(sources.readStream, "cluster_monitoring", 30, 100)

@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 import headrace as hr
-from headrace.spark.driver import coordinator_for
+from headrace.spark.driver.driver import coordinator_for
 
 pytestmark = pytest.mark.spark
 
@@ -132,7 +132,8 @@ def by_group(rows: list[Row]) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(
-    ("window", "store"), [("tumbling", "aar"), ("sliding", "aar"), ("sliding", "range")]
+    ("window", "store"),
+    [("tumbling", "aar"), ("sliding", "aar"), pytest.param("sliding", "range", marks=pytest.mark.long)],
 )
 def test_results_are_those_of_spark(
     spark: SparkSession, events: Path, tmp_path: Path, window: str, store: Any
@@ -210,6 +211,7 @@ def test_a_function_sees_each_key_and_window_once(
     assert rounded(got) == rounded(want.collect())
 
 
+@pytest.mark.long
 def test_pandas_sees_what_pyspark_would_show(spark: SparkSession, events: Path, tmp_path: Path) -> None:
     def ranked(frame: Any) -> Any:
         frame = frame.assign(place=frame.amount.rank(method="first"))

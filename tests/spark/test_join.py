@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import random
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,15 @@ DELAYS_S = (4, 2)
 KEYS = ("id", "seller")
 BATCHES = 5
 SECOND = 1_000_000
+
+
+@pytest.fixture(autouse=True)
+def _eager(spark: SparkSession) -> Iterator[None]:
+    """A window closes in the batch whose data passes it, as the model below says."""
+    spark.conf.set("spark.headrace.timing", "eager")
+    yield
+    spark.conf.unset("spark.headrace.timing")
+
 
 Row = tuple[int | None, int, str | None]  # key, second, text
 Batch = tuple[list[Row], list[Row]]

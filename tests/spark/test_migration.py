@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame
 from streaming_case import Case, Event, Rows
 
 import headrace as hr
-from headrace.spark.explain import explained
+from headrace.spark.build.explain import explained
 
 USERS = 150
 PAD = "x" * 400
@@ -50,8 +50,8 @@ def wanted(fed: Iterable[Event], width: int, slide: int, until_s: int) -> list[t
 
 
 CASES = [
-    ("aar", hr.tumbling("40 seconds"), 40, 40, [(9000, 5)] * 8),
-    ("range", hr.sliding("10 seconds", "4 seconds"), 10, 4, [(300, 20), *[(24000, 4)] * 6]),
+    pytest.param("aar", hr.tumbling("40 seconds"), 40, 40, [(9000, 5)] * 8, marks=pytest.mark.long),
+    pytest.param("range", hr.sliding("10 seconds", "4 seconds"), 10, 4, [(300, 20), *[(24000, 4)] * 6]),
 ]
 
 

@@ -19,10 +19,11 @@ from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from headrace.bench.nexmark import VIEWS, NexmarkConfig, NexmarkGenerator
-from headrace.bench.nexmark.options import NexmarkOptions
 from headrace.errors import QueryError
-from headrace.spark.nexmark_source import NexmarkStreamReader, register, split
+from headrace.generators.nexmark import VIEWS, NexmarkConfig, NexmarkGenerator
+from headrace.generators.nexmark.options import NexmarkOptions
+from headrace.spark.sources.nexmark import NexmarkStreamReader, register, split
+from headrace.testing import ManualClock
 
 pytestmark = pytest.mark.spark
 
@@ -112,35 +113,19 @@ def test_mistakes_are_explained(spark: SparkSession, tmp_path: Path) -> None:
         run(spark, tmp_path / "c", {})
 
 
-class Clock:
-    """Stands still until it is moved."""
-
-    def __init__(self) -> None:
-        self.at_ms = 5000.0
-
-    def now_ms(self) -> int:
-        return int(self.at_ms)
-
-    def monotonic_ms(self) -> float:
-        return self.at_ms
-
-    def sleep_ms(self, duration_ms: float) -> None:
-        self.at_ms += duration_ms
-
-
 def latest(reader: NexmarkStreamReader, at: int) -> int:
     return reader.latestOffset({"events": at}, reader.getDefaultReadLimit())["events"]
 
 
 def test_a_throttled_stream_follows_the_clock_from_where_it_starts() -> None:
-    clock = Clock()
+    clock = ManualClock(5_000)
     options = NexmarkOptions.parse({"throttle": "true", "rate": "100", "eventsPerBatch": "150"})
     reader = NexmarkStreamReader(options, clock)
     assert latest(reader, 70) == 70
-    clock.sleep_ms(1000)
+    clock.advance_ms(1000)
     assert latest(reader, 70) == 170
     assert latest(reader, 170) == 170
-    clock.sleep_ms(9000)
+    clock.advance_ms(9000)
     assert latest(reader, 170) == 320
     with pytest.raises(QueryError, match="throttle"):
         NexmarkStreamReader(

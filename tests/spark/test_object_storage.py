@@ -13,8 +13,8 @@ import pytest
 from pyspark.sql import SparkSession
 from streaming_case import FOURTH, Case, Rows, finished_case
 
-from headrace.testing.faulty_blobs import Outcome
-from headrace.testing.s3_server import BUCKET, S3Server, no_faults
+from headrace.testing.faults.faulty_blobs import Outcome
+from headrace.testing.faults.s3_server import BUCKET, S3Server, no_faults
 
 pytestmark = pytest.mark.spark
 

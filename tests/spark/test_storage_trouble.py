@@ -5,6 +5,7 @@ says so, or fails with a remedy, and then goes on to the exact result.
 from __future__ import annotations
 
 import logging
+import os
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -18,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from streaming_case import FOURTH, Case, Rows, finished_case
 
 import headrace as hr
-from headrace.testing.s3_server import S3Server
+from headrace.testing.faults.s3_server import S3Server
 
 pytestmark = pytest.mark.spark
 
@@ -88,8 +89,8 @@ def cpu_s(case: Case) -> float:
     return float(times.user + times.system)
 
 
-@pytest.mark.parametrize("away_s", [4, 60])
-@pytest.mark.parametrize("mode", ["sync", "async"])
+@pytest.mark.parametrize("away_s", [4, pytest.param(60, marks=pytest.mark.long)])
+@pytest.mark.parametrize("mode", [pytest.param("sync", marks=pytest.mark.long), "async"])
 def test_storage_that_goes_away_in_mid_run_is_waited_for(
     case: Case, server: S3Server, mode: str, away_s: int, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -157,6 +158,7 @@ def test_a_full_local_disk_stops_the_query_until_there_is_space(
 ) -> None:
     with settings(spark, local=str(disk / "local"), commit="async"):
         case = finished_case(spark, tmp_path)
+        until(lambda: is_at_rest(disk), "the ended query still has files there")
         ballast = fill(disk)
         told = case.refusal(case.totals())
         assert str(disk / "local") in told
@@ -180,6 +182,15 @@ def test_a_full_state_location_stops_the_query_until_there_is_space(
         assert "free space on that file system" in told
         ballast.unlink()
         assert case.run(case.totals()) == FOURTH
+
+
+def is_at_rest(disk: Path) -> bool:
+    """Whether the ended query has freed its disk space: no file of it is left, deleted files are closed."""
+    files = [path for path in disk.rglob("*") if path.is_file()]
+    space = os.statvfs(disk)
+    in_use = (space.f_blocks - space.f_bfree) * space.f_frsize
+    named = sum(path.stat().st_blocks * 512 for path in files)
+    return in_use == named and all(path.name.startswith("host-") for path in files)
 
 
 def is_published(case: Case, version: int) -> bool:

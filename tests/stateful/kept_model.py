@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,13 +12,25 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from headrace.host.upkeep import Compacted
-from headrace.spec import WINDOW_START, Accumulator, Field, Holistic, OperatorSpec, Window, input_schema
-from headrace.store.budget import MemoryBudget
-from headrace.store.contract import FileKind, Sections, Store
-from headrace.store.open import kinds_of, open_store
-from headrace.store.seal import write_segment
-from headrace.store.segment import Segment
+from headrace.operators.open import kinds_of, open_store
+from headrace.plan.spec import (
+    WINDOW_START,
+    Accumulator,
+    Field,
+    Holistic,
+    HolisticResult,
+    OperatorSpec,
+    Window,
+    input_schema,
+)
+from headrace.store.base.contract import Store
+from headrace.store.base.files import FileKind, Sections
+from headrace.store.base.jobs import Job
+from headrace.store.base.share import FixedShare
+from headrace.store.segments.file import SegmentFile
+from headrace.store.segments.reader import Segment
+from headrace.store.segments.writer import write_segment
+from headrace.testing.contracts.store_lab import FlushedBy
 
 Row = tuple[int, int, int | None]  # key, time, value
 Groups = dict[tuple[int, int], tuple[Any, ...]]  # (window start, key) to what comes out
@@ -30,13 +42,15 @@ def spec_of(window: Window, store: Any) -> OperatorSpec:
         name="kept",
         keys=(Field("k0", "string", "key"),),
         inputs=(Field("v0", "int64", "value"), Field("v1", "double", "value")),
-        accumulators=(Accumulator("count", None, "int64"), Accumulator("sum", "v0", "int64")),
+        work=Holistic(
+            (HolisticResult("list", "v0", "int64"), HolisticResult("percentile", "v1", "double", (0.5,))),
+            (Accumulator("count", None, "int64"), Accumulator("sum", "v0", "int64")),
+        ),
         window=window,
         emit="final",
         timed=True,
         delays_ms=(0,),
         partitions=1,
-        holistics=(Holistic("list", "v0", "int64"), Holistic("percentile", "v1", "double", (0.5,))),
         store=store,
     )
 
@@ -118,25 +132,25 @@ class Files:
 
     def __init__(self, folder: Path, spec: OperatorSpec, share_bytes: int) -> None:
         self.folder, self.spec = folder, spec
-        self.budget = MemoryBudget(1, share_min=share_bytes)
+        self.share = FixedShare(share_bytes)
         self.names = itertools.count()
         self.committed: list[str] = []
         self.watermark: int | None = None
-        self.compacted: Compacted | None = None
+        self.compacted: tuple[Job, list[SegmentFile]] | None = None
         self.store = self.opened()
 
-    def seal(self, kind: FileKind, sections: Sections) -> Segment:
+    def flush(self, kind: FileKind, sections: Sections) -> Segment:
         path = self.folder / f"{next(self.names)}.segment"
         write_segment(path, kind.shape.width, sections, kind.shape.variable_words, sync=False)
         return self.open(str(path), kind)
 
-    def open(self, path: str, kind: FileKind) -> Segment:
-        return Segment.open(path, kind.shape.width, kind.shape.variable_key_words, kind=kind.name)
+    def open(self, path: str, kind: FileKind) -> SegmentFile:
+        return SegmentFile.open(path, kind.shape.width, kind.shape.variable_key_words, kind=kind.name)
 
     def opened(self) -> Store:
         (kind,) = kinds_of(self.spec)
         segments = [self.open(path, kind) for path in self.committed]
-        return open_store(self.spec, self.budget, self.seal, segments, self.watermark, 0)
+        return open_store(self.spec, self.share, FlushedBy(self.flush), segments, self.watermark, 0)
 
     def results(self, watermark: int | None) -> Groups:
         """Read and commit the epoch, as a transaction does."""
@@ -151,22 +165,28 @@ class Files:
                 found[group] = row["a0"], row["a1"], row["h0"], row["h1"]
         settled = list(store.segments)
         if self.compacted is not None:
-            settled = self.compacted.replace_in(settled) or settled
+            job, written = self.compacted
+            settled = job.replace_in(settled, written) or settled
             self.compacted = None
         segments = [s for s in (*settled, *write()) if store.is_live(s, watermark)]
-        self.committed, self.watermark = [segment.path for segment in segments], watermark
+        self.committed, self.watermark = [segment.file.id for segment in segments], watermark
         store.settle(segments, watermark)
         return found
 
     def compact(self) -> bool:
-        compaction = self.store.compaction()
-        if compaction is None:
+        job = self.store.maintenance()
+        if job is None:
             return False
-        path = self.folder / f"{next(self.names)}.compacted"
-        made = compaction.write(path, threading.Event())
-        output = self.open(str(path), compaction.kind) if made else None
-        self.compacted = Compacted(compaction.inputs, output)
+        self.compacted = job, job.run(self, threading.Event())
         return True
+
+    def staged(self, kind: FileKind, write: Callable[[Path], bool]) -> SegmentFile | None:
+        path = self.folder / f"{next(self.names)}.compacted"
+        return self.open(str(path), kind) if write(path) else None
+
+    def discard(self, segments: Iterable[Segment]) -> None:
+        for segment in segments:
+            Path(segment.file.id).unlink()
 
     def crash(self) -> None:
         self.compacted = None

@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kept_model import KEYS, Files, Model, batch_of, spec_of
 
-from headrace.spec import Window
-from headrace.store import kept_buckets, kept_store
+from headrace.plan.spec import Window
+from headrace.store.append import bucket_store
+from headrace.store.append import buckets as kept_buckets
 
 WINDOWS = [
     Window(10),
@@ -39,7 +40,7 @@ STEP = st.one_of(
 def crowded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Buckets get files of their own, and two files of one bucket are already a crowd."""
     monkeypatch.setattr(kept_buckets, "FILE_BYTES", 0)
-    monkeypatch.setattr(kept_store, "crowd", lambda buckets: kept_buckets.crowd(buckets, 2, 6))
+    monkeypatch.setattr(bucket_store, "crowd", lambda buckets: kept_buckets.crowd(buckets, 2, 6))
 
 
 @pytest.mark.parametrize("store", ["aar", "range"])

@@ -13,11 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.spec import StoreName, Window
-from headrace.store import migrate, rewrite
-from headrace.store.migrate import Move, MovingStore
-from headrace.store.observe import Fit
-from headrace.testing.store_contract import (
+from headrace.plan.spec import StoreName, Window
+from headrace.store.adaptive import migrate, rewrite
+from headrace.store.adaptive.migrate import Move, MovingStore
+from headrace.store.adaptive.observe import Fit
+from headrace.store.base.jobs import Taken
+from headrace.testing.contracts.store_contract import (
     LATE,
     LATE_SESSION,
     LATE_SLIDE,
@@ -28,8 +29,8 @@ from headrace.testing.store_contract import (
     check,
     keeping,
 )
-from headrace.testing.store_lab import StoreLab
-from headrace.testing.store_model import Row, StoreModel
+from headrace.testing.contracts.store_lab import StoreLab
+from headrace.testing.contracts.store_model import Row, StoreModel
 
 WINDOWS = [TUMBLE, SLIDE, LATE, LATE_SLIDE, SESSION, LATE_SESSION]
 AMPLE = 64 << 20
@@ -73,7 +74,7 @@ def leave(lab: StoreLab, window: Window, by_time: bool) -> None:
 def finish(lab: StoreLab, store: MovingStore, move: Move | None) -> None:
     """The background is done with a move that was planned some epochs ago."""
     if move is not None and store is lab.store:
-        store.take(move, move.write(lab.home.stage, threading.Event()))
+        move.take(move.run(lab.home, threading.Event()))
 
 
 @settings(max_examples=150, deadline=None)
@@ -152,9 +153,10 @@ def test_what_is_written_while_a_move_goes_on_is_moved_too(
     first = moving(lab).move()
     assert first is not None
     check(lab, model, many, 0)
-    written = first.write(lab.home.stage, threading.Event())
-    moving(lab).take(first, written)
-    moving(lab).take(first, first.write(lab.home.stage, threading.Event()))  # a second time: it is dropped
+    assert first.take(first.run(lab.home, threading.Event())) is Taken.NOW
+    twice = first.run(lab.home, threading.Event())
+    assert first.take(twice) is Taken.NEVER
+    lab.home.discard(twice)
     check(lab, model, [Row(1, SECOND, 1)], 0)
     assert lab.manifest is not None
     assert lab.manifest.store == "memory", "too much is left for one switch"
@@ -177,5 +179,5 @@ def test_a_store_that_is_dropped_leaves_no_file(tmp_path: Path) -> None:
     assert set(tmp_path.rglob("*")) > before
     lab.begin()
     assert moving(lab).stored_as == "range"
-    moving(lab).abandon()
+    lab.home.discard(moving(lab).abandon())
     assert {path for path in tmp_path.rglob("*") if path.is_file()} <= before

@@ -15,17 +15,17 @@ from hypothesis import strategies as st
 
 from headrace.blob.locations import Locations
 from headrace.checkpoint.steps import unobserved
-from headrace.host.contract import Ticket
-from headrace.host.service import PartitionService
-from headrace.host.upkeep import Upkeep
-from headrace.options import COMMIT_MODES, CommitMode
-from headrace.spec import OperatorSpec, Window
-from headrace.store.migrate import MovingStore
-from headrace.store.observe import Fit
+from headrace.host.state.service import PartitionService
+from headrace.host.state.upkeep import Upkeep
+from headrace.plan.options import COMMIT_MODES, CommitMode
+from headrace.plan.spec import OperatorSpec, Window
+from headrace.store.adaptive.migrate import MovingStore
+from headrace.store.adaptive.observe import Fit
 from headrace.testing.clock import ManualClock
-from headrace.testing.stepped_crew import SteppedExecutor, SteppedJobs, stepped_crew
-from headrace.testing.store_contract import LATE_SLIDE, SECOND, SESSION, SLIDE, keeping
-from headrace.testing.store_model import Row, StoreModel, batch_of, rows_of
+from headrace.testing.contracts.store_contract import LATE_SLIDE, SECOND, SESSION, SLIDE, keeping
+from headrace.testing.contracts.store_model import Row, StoreModel, batch_of, rows_of
+from headrace.testing.simulation.stepped_crew import SteppedExecutor, SteppedJobs, stepped_crew
+from headrace.wire.contract import Ticket
 
 ROWS = st.lists(
     st.builds(
@@ -71,12 +71,13 @@ class Machine:
         self.jobs = SteppedJobs(random.Random(1))
         crew = stepped_crew(self.jobs, ManualClock(), unobserved)
         upkeep = Upkeep(SteppedExecutor(self.jobs))
-        self.service = PartitionService(1, Locations(self.folder / "local"), crew, upkeep)
-        self.service._budget._share_min = self.share_bytes
+        self.service = PartitionService(
+            1, Locations(self.folder / "local"), crew, upkeep, share_min=self.share_bytes
+        )
 
     @property
     def store(self) -> MovingStore | None:
-        found = next((partition._store for partition in self.service._partitions.values()), None)
+        found = next((partition.store for partition in self.service.partitions), None)
         return found if isinstance(found, MovingStore) else None
 
     def leave(self, by_time: bool) -> None:

@@ -21,10 +21,17 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from headrace.blob.locations import Locations
 from headrace.errors import Fenced
-from headrace.host.contract import Ticket
-from headrace.host.service import PartitionService
-from headrace.options import COMMIT_MODES, CommitMode
-from headrace.spec import Accumulator, Field, OperatorSpec, Window, input_schema
+from headrace.host.state.service import PartitionService
+from headrace.plan.options import COMMIT_MODES, CommitMode
+from headrace.plan.spec import (
+    Accumulator,
+    Field,
+    Fold,
+    OperatorSpec,
+    Window,
+    input_schema,
+)
+from headrace.wire.contract import Ticket
 
 WIDTH_US = 10_000_000
 RETAIN = 3  # versions
@@ -44,10 +51,12 @@ def spec_of(window: Window | None, emit: str) -> OperatorSpec:
         name="sums",
         keys=(Field("k0", "string", "key"),),
         inputs=(Field("v0", "int64", "amount"),),
-        accumulators=(
-            Accumulator("count", None, "int64"),
-            Accumulator("sum", "v0", "int64"),
-            Accumulator("max", "v0", "int64"),
+        work=Fold(
+            (
+                Accumulator("count", None, "int64"),
+                Accumulator("sum", "v0", "int64"),
+                Accumulator("max", "v0", "int64"),
+            )
         ),
         window=window,
         emit=emit,
@@ -162,10 +171,9 @@ class PartitionMachine(RuleBasedStateMachine):
         self.service = self._service()
 
     def _service(self) -> PartitionService:
-        service = PartitionService(self.memory, Locations(self.local))
         # The smallest share that the budget hands out is a megabyte: far more than these rows need.
-        service._budget._share_min = 4096 if self.memory == 1 else 1 << 20
-        return service
+        share_min = 4096 if self.memory == 1 else 1 << 20
+        return PartitionService(self.memory, Locations(self.local), share_min=share_min)
 
     def _ticket(self, batch: int) -> Ticket:
         self.attempt += 1
@@ -183,7 +191,7 @@ class PartitionMachine(RuleBasedStateMachine):
         half = len(rows) // 2
         for part in (rows[:half], rows[half:]):
             transaction.apply(batch_of(self.spec, part))
-            transaction._fold()
+            transaction.fold()
 
     @rule(rows=rows_strategy)
     def commit(self, rows: Rows) -> None:
@@ -274,7 +282,7 @@ def test_a_host_outlives_its_segment_numbers(tmp_path) -> None:
         ticket = Ticket("start", "q", spec, 0, number, base, number + 1, str(tmp_path), 3)
         transaction = service.begin(ticket)
         if number == 0:
-            (partition,) = service._partitions.values()
+            (partition,) = service.partitions
             object.__setattr__(partition.home, "sequence", itertools.count(999_999))
         transaction.apply(batch_of(spec, [(1, 0, 1)]))
         assert results_of(list(transaction.finish([])))[0][1] == number + 1
@@ -286,13 +294,11 @@ def test_a_host_outlives_its_segment_numbers(tmp_path) -> None:
 
 def test_a_batch_larger_than_a_block_is_folded_in_parts(tmp_path, monkeypatch) -> None:
     """Spark may be told to send very large batches; a store makes room for one part of them at a time."""
-    monkeypatch.setattr("headrace.host.transaction.APPLY_ROWS", 8)
+    monkeypatch.setattr("headrace.host.state.transaction.APPLY_ROWS", 8)
     spec, service, sizes = spec_of(None, "changes"), PartitionService(64 << 20), []
     transaction = service.begin(Ticket("start", "q", spec, 0, 0, None, 1, str(tmp_path), 3))
-    apply = transaction._store.apply
-    monkeypatch.setattr(
-        transaction._store, "apply", lambda rows: sizes.append(rows.num_rows) or apply(rows)
-    )
+    apply = transaction.store.apply
+    monkeypatch.setattr(transaction.store, "apply", lambda rows: sizes.append(rows.num_rows) or apply(rows))
     rows = [(key % 11, 0, key) for key in range(101)]
     transaction.apply(batch_of(spec, rows))
     assert results_of(list(transaction.finish([]))) == Model(spec).run(rows)

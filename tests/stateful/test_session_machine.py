@@ -11,10 +11,10 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from headrace.spec import OperatorSpec
-from headrace.testing.store_contract import LATE_SESSION, SECOND, SESSION, folding, keeping
-from headrace.testing.store_lab import StoreLab
-from headrace.testing.store_model import Row, StoreModel
+from headrace.plan.spec import OperatorSpec
+from headrace.testing.contracts.store_contract import LATE_SESSION, SECOND, SESSION, folding, keeping
+from headrace.testing.contracts.store_lab import StoreLab
+from headrace.testing.contracts.store_model import Row, StoreModel
 
 CASES = (
     folding(SESSION, "final"),

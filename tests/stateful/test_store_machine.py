@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
-from headrace.spec import OperatorSpec
-from headrace.testing.store_contract import (
+from headrace.plan.spec import OperatorSpec
+from headrace.testing.contracts.store_contract import (
     AMPLE,
     LATE_SESSION,
     LATE_SLIDE,
@@ -27,8 +27,8 @@ from headrace.testing.store_contract import (
     folding,
     keeping,
 )
-from headrace.testing.store_lab import StoreLab
-from headrace.testing.store_model import Row, StoreModel
+from headrace.testing.contracts.store_lab import StoreLab
+from headrace.testing.contracts.store_model import Row, StoreModel
 
 FOLDS = (folding(None, "changes"), folding(TUMBLE, "final"), folding(LATE_SLIDE, "final"))
 SESSIONS = (folding(SESSION, "final"), folding(LATE_SESSION, "changes"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
-from headrace.testing import short_spark
+from headrace.testing.crash import short_spark
 
 
 @pytest.fixture(scope="module")
@@ -24,6 +25,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
         .config("spark.sql.session.timeZone", "America/New_York")
         .config("spark.pyspark.python", sys.executable)
+        .config("spark.headrace.state.local", tempfile.mkdtemp(prefix="unit-"))  # short: it has sockets
         .getOrCreate()
     )
     import standin

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
@@ -11,8 +12,14 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.errors import Fenced
-from headrace.host.contract import Summary, Ticket
-from headrace.spec import Accumulator, Field, OperatorSpec, output_schema
+from headrace.plan.spec import (
+    Accumulator,
+    Field,
+    Fold,
+    OperatorSpec,
+    output_schema,
+)
+from headrace.wire.contract import Summary, Ticket
 
 POISON = -13  # a key whose rows make `apply` fail
 UNKNOWN = -14  # a key whose rows make `apply` fail in a way that is not ours
@@ -24,7 +31,7 @@ def counting(name: str = "counts", partitions: int = 2) -> OperatorSpec:
         name=name,
         keys=(Field("k0", "int64", "k"),),
         inputs=(),
-        accumulators=(Accumulator("count", None, "int64"),),
+        work=Fold((Accumulator("count", None, "int64"),)),
         window=None,
         emit="changes",
         timed=False,
@@ -55,10 +62,13 @@ class FakeTransaction:
         base = self.service.version(self.ticket, self.ticket.base)
         keys = sorted(self.touched)
         counts = [base[key] + self.touched[key] for key in keys]
-        yield pa.RecordBatch.from_arrays(
+        results = pa.RecordBatch.from_arrays(
             [pa.array(keys, pa.int64()), pa.array(counts, pa.int64())],
             schema=output_schema(self.ticket.operator),
         )
+        yield results
+        while self.service.is_endless:
+            yield results
 
     def commit(self) -> Summary:
         state = self.service.version(self.ticket, self.ticket.base) + self.touched
@@ -90,6 +100,7 @@ class FakeService:
     def __init__(self) -> None:
         self.versions: dict[tuple[Any, ...], Counter[int]] = {}
         self.notes: Counter[str] = Counter()
+        self.is_endless = False  # results come for as long as a client reads them
         self.mutex = threading.Lock()
 
     def begin(self, ticket: Ticket) -> FakeTransaction:
@@ -122,4 +133,10 @@ class FakeService:
 
 
 def open_fake(memory_bytes: int, local: Path) -> FakeService:
+    return FakeService()
+
+
+def open_masked(memory_bytes: int, local: Path) -> FakeService:
+    """The main thread, which opens the service, takes no SIGTERM any more; older threads do."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     return FakeService()

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from hypothesis import strategies as st
 
-from headrace.store.run import Run
+from headrace.rows.run import Run
 
 Key = tuple[int | None, bytes | None]
 Value = tuple[int, bytes]
@@ -85,7 +85,7 @@ def table_of(runs: Iterable[Run]) -> dict[Key, Value]:
     table: dict[Key, Value] = {}
     last = -1
     for run in runs:
-        hashes = [int(hashed) for hashed in run.hashes]
+        hashes = [int(hashed) for hashed in run.order]
         assert hashes == sorted(hashes)
         assert not hashes or hashes[0] > last
         last = hashes[-1] if hashes else last

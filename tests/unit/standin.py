@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from headrace.spec import (
+from headrace.plan.spec import (
     TIME,
     WINDOW_END,
     WINDOW_START,
@@ -64,7 +64,7 @@ def _results(
         out: list[Any] = [columns[f.name][rows[0]] for f in spec.keys]
         if spec.window:
             out += [start, start + spec.window.width_us]
-        for accumulator in spec.accumulators:
+        for accumulator in spec.work.accumulators:
             out += _accumulated(accumulator, columns, rows)
         made.append(out)
     schema = output_schema(spec)

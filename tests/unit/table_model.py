@@ -11,12 +11,20 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from headrace.kernels import reference
-from headrace.spec import HASH, TIME, Accumulator, Field, OperatorSpec, Window
-from headrace.store.arrow import probe_of, results_of
-from headrace.store.layout import RowLayout
-from headrace.store.run import Run
-from headrace.store.table import Table
-from headrace.types import arrow_type, is_decimal
+from headrace.plan.spec import (
+    HASH,
+    TIME,
+    Accumulator,
+    Field,
+    Fold,
+    OperatorSpec,
+    Window,
+)
+from headrace.plan.types import arrow_type, is_decimal
+from headrace.rows.layout import RowLayout
+from headrace.rows.run import Run
+from headrace.store.rows.arrow import probe_of, results_of
+from headrace.store.tables.table import Table
 
 I64 = (1 << 63) - 1
 INTEGERS = {
@@ -89,7 +97,7 @@ def specs(draw: st.DrawFn) -> OperatorSpec:
     inputs = tuple(field for _, field in drawn if field is not None)
     kept = tuple(accumulator for accumulator, _ in drawn)
     window = draw(st.sampled_from([None, Window(1_000_000)]))
-    return OperatorSpec("op", tuple(keys), inputs, kept, window, "changes", True, (), 1)
+    return OperatorSpec("op", tuple(keys), inputs, Fold(kept), window, "changes", True, (), 1)
 
 
 def rows_of(spec: OperatorSpec) -> st.SearchStrategy[list[dict[str, Any]]]:
@@ -176,7 +184,7 @@ class Model:
     def commit(self) -> None:
         run = self.table.dirty_run()
         assert self.table.dirty_count == len(run) == len(self.touched)
-        assert (np.diff(run.hashes.astype(object)) >= 0).all()
+        assert (np.diff(run.order.astype(object)) >= 0).all()
         assert self.results(run) == self.expected(self.touched)
         for i in range(len(run)):
             self.stored[self._stored_key(run, i)] = (run.words[i : i + 1].copy(), run.heap)
@@ -187,7 +195,7 @@ class Model:
     def results(self, run: Run) -> dict[tuple[Any, ...], list[Any]]:
         found: dict[tuple[Any, ...], list[Any]] = {}
         kinds = {field.name: field.type for field in self.spec.keys}
-        for index, accumulator in enumerate(self.spec.accumulators):
+        for index, accumulator in enumerate(self.spec.work.accumulators):
             kinds[f"a{index}"] = accumulator.type
         for batch in results_of(self.layout, run, 5, 3):
             batch.validate(full=True)
@@ -203,7 +211,7 @@ class Model:
         answer = {}
         for key in keys:
             said: list[Any] = []
-            for accumulator in self.spec.accumulators:
+            for accumulator in self.spec.work.accumulators:
                 rows = [
                     (row[TIME], row[accumulator.input] if accumulator.input else 1)
                     for row in self.seen[key]

@@ -15,12 +15,14 @@ from hypothesis import strategies as st
 from table_model import array, plain
 
 from headrace.errors import ArithmeticOverflow
-from headrace.kernels import order, reference, warm
-from headrace.spec import HASH, TIME, Accumulator, Field, OperatorSpec
-from headrace.store.arrow import column_of, probe_of, results_of
-from headrace.store.fold import Arena, Fold
-from headrace.store.layout import RowLayout
-from headrace.store.table import Table
+from headrace.kernels import reference, warm
+from headrace.kernels.core import order
+from headrace.plan.spec import HASH, TIME, Accumulator, Field, OperatorSpec
+from headrace.plan.work.fold import Fold as Work
+from headrace.rows.layout import RowLayout
+from headrace.store.rows.arrow import column_of, probe_of, results_of
+from headrace.store.tables.fold import Arena, Fold
+from headrace.store.tables.table import Table
 
 TOP = (1 << 63) - 1
 
@@ -28,7 +30,7 @@ TOP = (1 << 63) - 1
 def result(accumulator: Accumulator, held: list[Any], times: list[int | None] | None = None) -> Any:
     """Fold values of one key, one batch per half, and read the result."""
     field = Field("i0", accumulator.type)
-    spec = OperatorSpec("op", (), (field,), (accumulator,), None, "changes", times is not None, (), 1)
+    spec = OperatorSpec("op", (), (field,), Work((accumulator,)), None, "changes", times is not None, (), 1)
     table = Table(RowLayout(spec))
     columns = {HASH: pa.array([7] * len(held), pa.int64()), "i0": array(field.type, held)}
     if times is not None:
@@ -147,7 +149,7 @@ def test_first_and_last_follow_event_time(of: str) -> None:
 
 def test_flags_reach_beyond_the_first_word() -> None:
     kept = tuple(Accumulator("max" if i % 2 else "first", "i0", "int64") for i in range(70))
-    spec = OperatorSpec("op", (), (Field("i0", "int64"),), kept, None, "changes", True, (), 1)
+    spec = OperatorSpec("op", (), (Field("i0", "int64"),), Work(kept), None, "changes", True, (), 1)
     table = Table(RowLayout(spec))
     columns = {
         HASH: pa.array([1, 1]),
@@ -200,7 +202,7 @@ def test_decimal_kernels_equal_reference(held: list[Decimal]) -> None:
     for kind in ("sum", "min", "max"):
         accumulator = Accumulator(kind, "i0", "decimal(38,0)", "null")  # type: ignore[arg-type]
         spec = OperatorSpec(
-            "op", (), (Field("i0", accumulator.type),), (accumulator,), None, "changes", False, (), 1
+            "op", (), (Field("i0", accumulator.type),), Work((accumulator,)), None, "changes", False, (), 1
         )
         layout = RowLayout(spec)
         fold = Fold.of(layout, layout.accumulators[0])
@@ -215,7 +217,7 @@ def test_decimal_kernels_equal_reference(held: list[Decimal]) -> None:
 
 
 def test_every_kernel_is_ready_after_warm() -> None:
-    assert {"accumulate", "table", "order", "bytes"} <= set(warm.warm())
+    assert {"tables.accumulate", "tables.table", "core.order", "core.bytes"} <= set(warm.warm())
     # One signature each: a batch can never make the host compile.
     assert len(order.take.signatures) == 1
     assert not order.take._can_compile

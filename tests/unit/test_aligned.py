@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_panes import LAYOUT
 
-from headrace.kernels import align
-from headrace.store.aligned import aligned
-from headrace.store.run import Run
-from headrace.store.table import Table
+from headrace.kernels.tables import align
+from headrace.rows.run import Run
+from headrace.store.tables.aligned import aligned
+from headrace.store.tables.table import Table
 
 PAST = int(align.PAST)
 NO_HEAP = np.empty(0, np.uint8)
@@ -68,7 +68,7 @@ def test_the_result_is_what_a_table_makes_of_the_runs(found: list[set[int]]) -> 
     for run in runs:
         table.absorb(run)
     assert together is not None
-    assert together.hashes.tolist() == sorted(set().union(*found))
+    assert together.order.tolist() == sorted(set().union(*found))
     assert counts(together) == counts(table.whole_run())
 
 

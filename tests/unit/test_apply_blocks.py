@@ -9,11 +9,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from headrace.host.contract import Ticket
-from headrace.host.service import PartitionService
-from headrace.spec import HASH
-from headrace.store.rmw import RmwStore
-from headrace.testing.simulation import SPEC, batch_of, state_of
+from headrace.host.state.service import PartitionService
+from headrace.plan.spec import HASH
+from headrace.store.fold.rmw import RmwStore
+from headrace.testing.simulation.simulation import SPEC, batch_of, state_of
+from headrace.wire.contract import Ticket
 
 KEYS, ROWS, SENT, BLOCK = 97, 400, 20, 32
 Parts = list[pa.RecordBatch]
@@ -30,9 +30,8 @@ def parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Parts]:
         apply(store, rows)
 
     monkeypatch.setattr(RmwStore, "apply", watched)
-    monkeypatch.setattr("headrace.host.transaction.APPLY_ROWS", BLOCK)
-    service, totals = PartitionService(1), defaultdict(lambda: (0, 0))
-    service._budget._share_min = 4096
+    monkeypatch.setattr("headrace.host.state.transaction.APPLY_ROWS", BLOCK)
+    service, totals = PartitionService(1, share_min=4096), defaultdict(lambda: (0, 0))
     for number in range(3):
         base, name = number - 1 if number else None, str(tmp_path)
         transaction = service.begin(Ticket("start", "q", SPEC, 0, number, base, number + 1, name, 3))

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import types as T
 
 from headrace.errors import QueryError
-from headrace.spark.apply_calls import GroupCalls, Shown, groups_in
+from headrace.spark.task.apply_calls import GroupCalls, Shown, groups_in
 
 UTC = pa.timestamp("us", tz="UTC")
 ZONE = "America/New_York"

@@ -13,27 +13,28 @@ from table_model import TYPES, array, comparable, plain, values
 
 from headrace.errors import QueryError
 from headrace.kernels import reference
-from headrace.spec import (
+from headrace.plan.spec import (
     HASH,
     TIME,
     WINDOW_END,
     WINDOW_START,
     Accumulator,
     Field,
+    Fold,
     OperatorSpec,
     Window,
     output_schema,
 )
-from headrace.store.arrow import array_of, column_of, probe_of, results_of
-from headrace.store.layout import LENGTH_MAX, RowLayout
-from headrace.store.run import Run
-from headrace.types import arrow_type
+from headrace.plan.types import arrow_type
+from headrace.rows.layout import LENGTH_MAX, RowLayout
+from headrace.rows.run import Run
+from headrace.store.rows.arrow import array_of, column_of, probe_of, results_of
 
 
 def keyed_by(*kinds: str, window: Window | None = None) -> OperatorSpec:
     keys = tuple(Field(f"k{i}", kind) for i, kind in enumerate(kinds))
     counted = (Accumulator("count", None, "int64"),)
-    return OperatorSpec("op", keys, (), counted, window, "changes", window is not None, (), 1)
+    return OperatorSpec("op", keys, (), Fold(counted), window, "changes", window is not None, (), 1)
 
 
 def with_hash(**columns: pa.Array) -> pa.RecordBatch:
@@ -45,7 +46,7 @@ def whole(layout: RowLayout, probe: Run) -> Run:
     """The probe as rows whose accumulators are empty."""
     words = np.zeros((len(probe), layout.width), np.uint64)
     words[:, : layout.key_width] = probe.words
-    return Run(probe.hashes, words, probe.heap)
+    return Run(probe.order, words, probe.heap)
 
 
 @settings(max_examples=120, deadline=None)
@@ -58,7 +59,7 @@ def test_keys_come_back_from_any_slice(data: st.DataObject, kinds: list[str]) ->
     columns = {f"k{i}": array(kind, [row[i] for row in rows]) for i, kind in enumerate(kinds)}
     batch = with_hash(**columns).slice(start, stop - start)
     probe = probe_of(layout, batch)
-    assert probe.hashes.view(np.int64).tolist() == batch.column(HASH).to_pylist()
+    assert probe.order.view(np.int64).tolist() == batch.column(HASH).to_pylist()
     got: list[list[Any]] = [[] for _ in kinds]
     for out in results_of(layout, whole(layout, probe), None, 7):
         out.validate(full=True)

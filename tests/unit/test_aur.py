@@ -12,16 +12,16 @@ import pyarrow as pa
 import pytest
 
 from headrace.errors import StateCorrupt
-from headrace.spec import HASH, OperatorSpec
-from headrace.store.aur import AurStore
-from headrace.store.aur_buffer import many_ahead, soonest
-from headrace.store.aur_compact import INPUTS_MAX, ROWS_MIN, chosen
-from headrace.store.aur_log import FEW_BYTES, LOGS, logs_of, split
-from headrace.store.kept import KeptLayout, ordered, pieces_of
-from headrace.store.run import Run
-from headrace.testing.store_contract import SECOND, SESSION, keeping
-from headrace.testing.store_lab import StoreLab
-from headrace.testing.store_model import Row, StoreModel, batch_of
+from headrace.plan.spec import HASH, OperatorSpec
+from headrace.rows.run import Run
+from headrace.store.aur.buffer import many_ahead, soonest
+from headrace.store.aur.compact import INPUTS_MAX, ROWS_MIN, chosen
+from headrace.store.aur.log import FEW_BYTES, LOGS, logs_of, split
+from headrace.store.aur.store import AurStore
+from headrace.store.rows.kept_layout import KeptLayout, ordered, pieces_of
+from headrace.testing.contracts.store_contract import SECOND, SESSION, keeping
+from headrace.testing.contracts.store_lab import StoreLab
+from headrace.testing.contracts.store_model import Row, StoreModel, batch_of
 
 SHARE = 64 << 10
 
@@ -35,7 +35,7 @@ def uniform(monkeypatch: pytest.MonkeyPatch) -> None:
         keys = np.array([row.key for row in rows], np.uint64) * np.uint64(0x9E3779B97F4A7C15)
         return batch.set_column(0, HASH, pa.array(keys.view(np.int64)))
 
-    monkeypatch.setattr("headrace.testing.store_lab.batch_of", spread)
+    monkeypatch.setattr("headrace.testing.contracts.store_lab.batch_of", spread)
 
 
 def lab_in(folder: Path, ratio: float, share: int = SHARE) -> tuple[StoreLab, StoreModel]:
@@ -120,6 +120,7 @@ def test_a_session_that_is_expected_to_grow_is_not_read_ahead(tmp_path: Path, sa
     assert (store_of(lab).reader.buffer.in_vain == 0) is said
 
 
+@pytest.mark.long
 def test_the_log_forgets_sessions_that_are_over(tmp_path: Path) -> None:
     lab, model = lab_in(tmp_path, 0.02, 256 << 10)
     run(lab, model, 60, 100, compact=True)
@@ -132,9 +133,9 @@ def test_a_missing_row_is_no_answer(tmp_path: Path) -> None:
     lab, _ = lab_in(tmp_path, 0.02, 64 << 20)
     lab.epoch([Row(1, 0, 1), Row(1, 1, 2)], None)
     log = store_of(lab).log
-    (group,) = log.held.groups
+    (group,) = log.resident.groups
     rows = group.run
-    log.held.groups = [replace(group, run=Run(rows.hashes[:1], rows.words[:1], rows.heap))]
+    log.resident.groups = [replace(group, run=Run(rows.order[:1], rows.words[:1], rows.heap))]
     with pytest.raises(StateCorrupt, match="does not have the rows"):
         lab.epoch([], 60 * SECOND)
 
@@ -180,7 +181,7 @@ def test_the_past_stays_while_it_is_known_to_be_alive() -> None:
 def test_what_a_compaction_wrote_is_still_in_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, beside_bytes: int
 ) -> None:
-    monkeypatch.setattr("headrace.store.aur_log.FEW_BYTES", beside_bytes)
+    monkeypatch.setattr("headrace.store.aur.log.FEW_BYTES", beside_bytes)
     lab, model = lab_in(tmp_path, 0.02, 64 << 20)
     for now in range(100):  # long sessions, so that their log is put together
         rows, until = [Row(key, now * SECOND, now) for key in range(50)], (now - 3) * SECOND
@@ -212,9 +213,9 @@ def test_a_compaction_keeps_what_was_alive_when_it_was_planned(
     run(1, 30)
     planned = []
     for few_bytes in (FEW_BYTES, -1):
-        monkeypatch.setattr("headrace.store.aur.FEW_BYTES", few_bytes)
-        store_of(lab)._compacted_us.clear()
-        planned.append(lab.store.compaction())
+        monkeypatch.setattr("headrace.store.aur.store.FEW_BYTES", few_bytes)
+        store_of(lab).compacted_us.clear()
+        planned.append(lab.store.maintenance())
     run(30, 35)
     written = []
     for number, compaction in enumerate(planned):
@@ -236,8 +237,8 @@ def test_rows_are_split_by_hash_and_none_is_lost() -> None:
     run = ordered(pieces_of(layout, batch))
     parts = split(layout, run, 3)
     assert [kind.name for kind, _ in parts] == [*LOGS[:3]]
-    assert all(120 < len(part) < 220 and (np.diff(part.hashes) > 0).all() for _, part in parts)
-    assert sorted(np.concatenate([part.hashes for _, part in parts])) == run.hashes.tolist()
+    assert all(120 < len(part) < 220 and (np.diff(part.order) > 0).all() for _, part in parts)
+    assert sorted(np.concatenate([part.order for _, part in parts])) == run.order.tolist()
     assert sum(len(part.heap) for _, part in parts) == len(run.heap), "each has the strings of its own rows"
 
 

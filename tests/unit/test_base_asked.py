@@ -11,9 +11,9 @@ import pytest
 from test_commit_behind import Host
 
 from headrace.errors import TryAgain
-from headrace.host.contract import Ticket
-from headrace.options import CommitMode
-from headrace.testing.simulation import State, batch_of, state_of
+from headrace.plan.options import CommitMode
+from headrace.testing.simulation.simulation import State, batch_of, state_of
+from headrace.wire.contract import Ticket
 
 
 class Told(Host):
@@ -36,8 +36,8 @@ def test_a_batch_does_not_wait_for_the_answer(host: Told) -> None:
     host.run(0)
     host.jobs.drain()
     host.run(1)
-    (partition,) = host.service._partitions.values()
-    assert partition.asked is not None
+    (partition,) = host.service.partitions
+    assert partition.awaits_check
     host.jobs.drain()
     assert state_after(host, 2, 3)["a"] == (3, 3)
 
@@ -69,3 +69,4 @@ def test_a_batch_waits_where_a_newer_attempt_is_known(host: Told, tmp_path: Path
     list(transaction.finish([]))
     with pytest.raises(TryAgain, match="written again"):
         transaction.commit()
+    transaction.abort()

@@ -7,12 +7,12 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from headrace.bench.commit import far_storage
-from headrace.bench.commit_input import KINDS, Load, write
-from headrace.bench.commit_report import Outcome, growth, ratios_of
-from headrace.host.process import open_by_name
-from headrace.spark import task
-from headrace.testing.simulation import SPEC
+from headrace.bench.commit.input import KINDS, Load, write
+from headrace.bench.commit.report import Outcome, growth, ratios_of
+from headrace.bench.commit.run import far_storage
+from headrace.host.process.main import open_by_name
+from headrace.spark.task import task
+from headrace.testing.simulation.simulation import SPEC
 
 
 def outcome(*took_ms: float, critical: float = 0.0) -> Outcome:

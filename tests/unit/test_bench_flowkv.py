@@ -12,9 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
 
-from headrace.bench import flowkv
-from headrace.bench.flowkv_input import FINE, FULL, QUICK, Scale, Stretch, write
-from headrace.bench.nexmark import queries
+from headrace.bench.flowkv import run as flowkv
+from headrace.bench.flowkv.input import FINE, FULL, QUICK, Scale, Stretch, write
+from headrace.bench.queries import nexmark as queries
 
 SLICE_US, WINDOW_US, DELAY_US = 2_000_000, 10_000_000, 4_000_000
 ROW_BYTES = 40  # hash, key nulls, key, flags, count
@@ -43,9 +43,11 @@ def test_a_fine_batch_lies_in_one_slice(tmp_path: Path) -> None:
 
 
 def test_every_query_finds_the_streams_it_reads() -> None:
-    streams = set(flowkv._views(queries.NAMES))
+    streams = set(flowkv.all_views(queries.NAMES))
     assert streams == {"bid", "long", "busy", "dense", "fine", "person", "auction"}
-    assert all(set(flowkv._views_of(name)) <= streams for name in flowkv._asked("headrace", queries.NAMES))
+    assert all(
+        set(flowkv.views_of(name)) <= streams for name in flowkv.queries_of("headrace", queries.NAMES)
+    )
 
 
 @pytest.mark.parametrize("scale", [QUICK, FULL], ids=["quick", "full"])
@@ -64,7 +66,7 @@ def test_the_last_line_has_every_ratio() -> None:
     outcomes = {(side, "q5"): flowkv.Outcome(rate) for side, rate in rates.items()}
     outcomes["headrace", flowkv.SLICED] = flowkv.Outcome(1.0, bytes_per_row=37.0)
     outcomes["headrace", flowkv.PER_WINDOW] = flowkv.Outcome(1.0, bytes_per_row=185.0)
-    said = json.loads(flowkv._report(QUICK, ["q5"], outcomes, Console(quiet=True)))
+    said = json.loads(flowkv.summarize(QUICK, ["q5"], outcomes, Console(quiet=True)))
     floors = {"floor_q5": 6.0, "floor_q5_vs_spark": 12.0}
     assert said["ratios"] == {"q5": 4.0, "q5_vs_spark": 8.0, "slices": 0.2, **floors}
     assert said["failed"] == []

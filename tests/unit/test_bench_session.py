@@ -6,17 +6,17 @@ from subprocess import PIPE, Popen
 
 import pytest
 
-from headrace.bench import session
+from headrace.bench.common import session
 
 
 def test_a_jvm_that_ends_by_itself_is_left_alone() -> None:
     jvm = Popen(["cat"], stdin=PIPE)
-    session._end(jvm)
+    session.end(jvm)
     assert jvm.returncode == 0
 
 
 def test_a_jvm_that_hangs_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session, "_EXIT_WITHIN_S", 0.05)
+    monkeypatch.setattr(session, "EXIT_WITHIN_S", 0.05)
     jvm = Popen(["sleep", "600"], stdin=PIPE)
-    session._end(jvm)
+    session.end(jvm)
     assert jvm.returncode == -9

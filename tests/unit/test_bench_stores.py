@@ -6,16 +6,23 @@ RocksDB reads as many values when windows end as Headrace's store gives out rows
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from headrace.bench.stores_events import BOUND_US, batches, rows_of, spec_of
-from headrace.bench.stores_gadget import accesses_of
-from headrace.bench.stores_headrace import StoreDriver
-from headrace.bench.stores_rocksdb import RocksReplay
+from headrace.bench.stores.events import BOUND_US, batches, rows_of, spec_of
+from headrace.bench.stores.gadget import accesses_of
+from headrace.bench.stores.headrace import StoreDriver
+from headrace.bench.stores.rocksdb import RocksReplay
 
 BATCHES, EVENTS, MEMORY = 12, 15_000, 8 << 20
+
+
+def one_of_three(kind: str) -> list[Any]:
+    """The three windows of a kind; only the tumbling one is quick."""
+    long = [pytest.param(f"{window}_{kind}", marks=pytest.mark.long) for window in ("sliding", "session")]
+    return [f"tumbling_{kind}", *long]
 
 
 def given(name: str, folder: Path) -> list[int]:
@@ -36,14 +43,14 @@ def replayed(name: str, folder: Path) -> list[int]:
     return counts
 
 
-@pytest.mark.parametrize("name", ["tumbling_incremental", "sliding_incremental", "session_incremental"])
+@pytest.mark.parametrize("name", one_of_three("incremental"))
 def test_both_sides_give_out_the_same_windows(name: str, tmp_path: Path) -> None:
     expected = replayed(name, tmp_path)
     assert sum(expected) > EVENTS
     assert given(name, tmp_path) == expected
 
 
-@pytest.mark.parametrize("name", ["tumbling_holistic", "sliding_holistic", "session_holistic"])
+@pytest.mark.parametrize("name", one_of_three("holistic"))
 def test_holistic_windows_give_out_every_row(name: str, tmp_path: Path) -> None:
     """A list is several values of RocksDB, so the rows are counted in them."""
     accesses, lists = accesses_of(name), {}
@@ -83,6 +90,7 @@ def test_an_interval_join_gives_out_every_near_pair_once(tmp_path: Path) -> None
     assert sum(given("interval_join", tmp_path)) == pairs
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["tumbling_join", "sliding_join", "continuous_join"])
 def test_joins_find_pairs(name: str, tmp_path: Path) -> None:
     assert sum(given(name, tmp_path)) > 0

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.bench.turns import Turn
+from headrace.bench.common.turns import Turn
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.store.budget import SPARE, TABLE_PART, MemoryBudget, shares
+from headrace.store.base.budget import SPARE, TABLE_PART, MemoryBudget, shares
 
 ALL, LEAST = 1 << 24, 1 << 20
 NEEDS = st.lists(st.none() | st.integers(0, 2 * ALL), min_size=1, max_size=ALL // LEAST)
@@ -37,14 +37,14 @@ def test_more_partitions_than_memory_have_the_least_share_each() -> None:
 def test_a_partition_that_grows_takes_its_part_back() -> None:
     budget = MemoryBudget(int(ALL / TABLE_PART) + 1, LEAST)
     large, small = budget.join(), budget.join()
-    assert large.share_bytes == small.share_bytes == ALL // 2, "nothing is known of either"
+    assert large.limit_bytes == small.limit_bytes == ALL // 2, "nothing is known of either"
     large.uses(ALL // 2)
     small.uses(100)
-    assert (large.share_bytes, small.share_bytes) == (ALL - LEAST, LEAST)
+    assert (large.limit_bytes, small.limit_bytes) == (ALL - LEAST, LEAST)
     small.uses(ALL // 4)
-    assert large.share_bytes == small.share_bytes == ALL // 2
+    assert large.limit_bytes == small.limit_bytes == ALL // 2
     for _ in range(40):
         small.batch_ended(100)
-    assert (large.share_bytes, small.share_bytes) == (ALL - LEAST, LEAST), "its large batch is forgotten"
+    assert (large.limit_bytes, small.limit_bytes) == (ALL - LEAST, LEAST), "its large batch is forgotten"
     small.close()
-    assert large.share_bytes == ALL
+    assert large.limit_bytes == ALL

@@ -161,3 +161,37 @@ def misspelt(spark: SparkSession) -> Iterator[str]:
 def test_a_misspelt_setting_stops_the_build(rate: DataFrame, misspelt: str) -> None:
     with pytest.raises(SettingError, match=misspelt):
         hr.stream(rate).groupBy("user").agg(n=hr.count())
+
+
+def test_spark_state_that_delays_rows_below_a_window_is_refused(
+    spark: SparkSession, rate: DataFrame, request: pytest.FixtureRequest
+) -> None:
+    """Its rows come a batch later, and the window of a Python worker would drop them as late."""
+    spark.conf.set("spark.headrace.bridge", "python")
+    request.addfinalizer(lambda: spark.conf.unset("spark.headrace.bridge"))
+    marked = rate.select("ts", "user").withWatermark("ts", "10 seconds")
+    minutes = marked.groupBy(F.window("ts", "1 minute").alias("w")).count()
+    window = hr.tumbling("5 minutes", on="w")
+    refused(
+        lambda: hr.stream(minutes).groupBy(window).agg(n=hr.sum("count")),
+        "aggregate-1",
+        "(Aggregate)",
+        "spark.headrace.bridge=jvm",
+    )
+    other = marked.withColumnsRenamed({"ts": "ts2", "user": "user2"})
+    near = F.expr("user = user2 and ts2 between ts and ts + interval 30 seconds")
+    joined = marked.join(other, near, "leftOuter").select("user", "ts")
+    refused(
+        lambda: hr.stream(joined).groupBy(hr.tumbling("5 minutes", on="ts")).agg(n=hr.count()), "(Join)"
+    )
+    running = hr.stream(minutes).groupBy("w").agg(n=hr.max("count"))
+    refused(lambda: hr.stream(running).groupBy(window).agg(n=hr.count()), "aggregate-2", "(Aggregate)")
+
+
+def test_spark_state_that_passes_rows_on_in_their_batch_is_fine_below_a_window(
+    spark: SparkSession, rate: DataFrame
+) -> None:
+    marked = rate.select("ts", "user").withWatermark("ts", "10 seconds")
+    known = spark.range(10).groupBy("id").count()
+    for below in (marked.dropDuplicates(["user"]), marked.join(known, marked.user == known.id)):
+        hr.stream(below).groupBy(hr.tumbling("5 minutes", on="ts")).agg(n=hr.count())

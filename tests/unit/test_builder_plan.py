@@ -11,13 +11,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import headrace as hr
-from headrace.spark.aggregates import Aggregate
-from headrace.spark.operator import Request, draw, session_options
-from headrace.spark.plans import WATERMARK_KEY, operators_below, watermarks
-from headrace.spark.project import Blueprint, partition_of
-from headrace.spark.session import ARROW_BYTES, ARROW_ROWS, LARGE, PLAIN
-from headrace.spark.task import partition_of as task_partition_of
-from headrace.spec import Accumulator, OperatorSpec, Window
+from headrace.plan.spec import Accumulator, OperatorSpec, Window
+from headrace.spark.build.aggregate import AggregateRequest, Grouping
+from headrace.spark.build.project import partition_of
+from headrace.spark.build.recipe import Blueprint, session_options
+from headrace.spark.build.session import ARROW_BYTES, ARROW_ROWS, LARGE, PLAIN
+from headrace.spark.language.aggregates import Aggregate
+from headrace.spark.language.plans import WATERMARK_KEY, operators_below, watermarks
+from headrace.spark.task.task import partition_of as task_partition_of
 
 pytestmark = pytest.mark.spark
 
@@ -37,12 +38,12 @@ def rate(spark: SparkSession) -> DataFrame:
 def drawn(
     df: DataFrame, *keys: Any, time: str | None = None, emit: Any = None, **aggregates: Any
 ) -> Blueprint:
-    request = Request(df, time, keys, None, emit, tuple(aggregates.items()))
-    return draw(request, session_options(df.sparkSession))
+    request = AggregateRequest(Grouping(df, time, keys, None), emit, tuple(aggregates.items()))
+    return request.draw(session_options(df.sparkSession))
 
 
 def kinds(spec: OperatorSpec) -> list[tuple[str, str | None, str]]:
-    return [(acc.kind, acc.input, acc.type) for acc in spec.accumulators]
+    return [(acc.kind, acc.input, acc.type) for acc in spec.work.accumulators]
 
 
 def test_equal_accumulators_and_inputs_are_sent_once(rate: DataFrame) -> None:
@@ -88,7 +89,7 @@ def test_overflow_follows_ansi_mode(
 ) -> None:
     ansi_mode(ansi)
     spec = drawn(rate, "user", i=hr.sum("i"), d=hr.sum("dec")).spec
-    assert spec.accumulators == (
+    assert spec.work.accumulators == (
         Accumulator("sum", "v0", "int64", integers),
         Accumulator("sum", "v1", "decimal(20,0)", decimals),
     )
@@ -118,7 +119,7 @@ def test_windows_and_watermarks_reach_the_spec(rate: DataFrame) -> None:
         "final",
         True,
     )
-    assert blueprint.watermark_nodes == (watermarks(marked)[0].node,)
+    assert blueprint.times.nodes == (watermarks(marked)[0].node,)
     running = drawn(marked, "user", time="ts", n=hr.count()).spec
     assert (running.window, running.emit, running.timed) == (None, "changes", False)
 
@@ -128,7 +129,7 @@ def test_operators_build_on_each_other_and_share_the_watermark(
 ) -> None:
     rows = hr.stream(rate).withWatermark("ts", "10 seconds").groupBy("user", hr.tumbling("1 minute"))
     small = rows.agg(n=hr.count())
-    assert all(WATERMARK_KEY not in field.metadata for field in small.schema.fields)
+    assert [f.name for f in small.schema.fields if WATERMARK_KEY in f.metadata] == ["window"]
     for on in ("window", "window.end", F.col("window.start")):
         large = hr.stream(small).groupBy(hr.tumbling("1 hour", on=on)).agg(n=hr.sum("n"))
         assert operators_below(large) == ["aggregate-2", "aggregate-1"]

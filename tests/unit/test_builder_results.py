@@ -15,8 +15,9 @@ from pyspark.sql import functions as F
 from standin import standin_task
 
 import headrace as hr
-from headrace.spark.operator import Request, assemble, draw, session_options
-from headrace.spark.windows import Tumbling
+from headrace.spark.build.aggregate import AggregateRequest, Grouping
+from headrace.spark.build.recipe import assemble, session_options
+from headrace.spark.language.windows import Tumbling
 
 pytestmark = pytest.mark.spark
 
@@ -69,9 +70,10 @@ def rows(spark: SparkSession) -> DataFrame:
 def ours(df: DataFrame, *keys: Any, time: str | None = None, **aggregates: Any) -> DataFrame:
     """The operator over a batch DataFrame: the plan is the same, without the guard of `hr.stream`."""
     emit = "changes" if any(isinstance(key, Tumbling) for key in keys) else None
-    request = Request(df, time, keys, None, emit, tuple(aggregates.items()))
-    blueprint = draw(request, session_options(df.sparkSession))
-    return assemble(df, blueprint, standin_task(blueprint.spec))
+    request = AggregateRequest(Grouping(df, time, keys, None), emit, tuple(aggregates.items()))
+    blueprint = request.draw(session_options(df.sparkSession))
+    task = standin_task(blueprint.spec)
+    return assemble(blueprint, lambda rows: rows.mapInArrow(task, blueprint.schema))
 
 
 def canonical(df: DataFrame) -> list[str]:
@@ -165,6 +167,7 @@ def test_first_and_last_go_by_event_time(rows: DataFrame) -> None:
     assert_same(ours(rows, "yes", time="ts", **mine), rows.groupBy("yes").agg(*sparks))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("width", "offset"), [("1 hour", "0 seconds"), ("90 minutes", "-7 minutes")])
 def test_windows_are_sparks(rows: DataFrame, width: str, offset: str) -> None:
     some = rows.withColumn("ts", F.expr("if(i8 = 1, null, ts)"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.blob.memory import MemoryBlobs
@@ -182,6 +182,7 @@ steps = st.lists(
 )
 
 
+@settings(deadline=None)
 @given(steps)
 def test_every_retained_version_restores_whatever_happened(history: list[tuple[str, int, bool]]) -> None:
     """Commits, abandoned attempts, compactions, skipped batches and collections in any order."""

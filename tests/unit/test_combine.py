@@ -14,12 +14,19 @@ from test_accumulate import TOP
 
 from headrace.errors import ArithmeticOverflow
 from headrace.kernels import reference
-from headrace.spec import TIME, Accumulator, Field, OperatorSpec, Window
-from headrace.store.aligned import aligned
-from headrace.store.arrow import probe_of
-from headrace.store.layout import RowLayout
-from headrace.store.run import Run
-from headrace.store.table import Table
+from headrace.plan.spec import (
+    TIME,
+    Accumulator,
+    Field,
+    Fold,
+    OperatorSpec,
+    Window,
+)
+from headrace.rows.layout import RowLayout
+from headrace.rows.run import Run
+from headrace.store.rows.arrow import probe_of
+from headrace.store.tables.aligned import aligned
+from headrace.store.tables.table import Table
 
 SLOW = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 
@@ -39,7 +46,7 @@ def partial_sums_differ(spec: OperatorSpec, parts: list[list[dict[str, Any]]]) -
         and a.type != "double"
         and a.overflow == "null"
         and sum(abs(row[a.input]) for row in rows if row[a.input] is not None) >= limit_of(a)
-        for a in spec.accumulators
+        for a in spec.work.accumulators
     )
 
 
@@ -52,7 +59,9 @@ def limit_of(accumulator: Accumulator) -> Any:
 
 def has_infinite(spec: OperatorSpec, rows: list[dict[str, Any]]) -> bool:
     """Sums and moments of infinities, or of numbers that cancel, depend on the order of adding."""
-    inputs = [a.input for a in spec.accumulators if a.kind in ("sum", "moments") and a.type == "double"]
+    inputs = [
+        a.input for a in spec.work.accumulators if a.kind in ("sum", "moments") and a.type == "double"
+    ]
     return any(row[name] is not None and not abs(row[name]) < 2.0**50 for row in rows for name in inputs)
 
 
@@ -87,7 +96,7 @@ def test_rows_combined_in_one_call_may_share_their_row(
     data: st.DataObject, spec: OperatorSpec, hashes: int
 ) -> None:
     run = folded(spec, data.draw(rows_of(spec)), hashes).whole_run()
-    twice = Run(np.r_[run.hashes, run.hashes], np.concatenate([run.words, run.words]), run.heap)
+    twice = Run(np.r_[run.order, run.order], np.concatenate([run.words, run.words]), run.heap)
     one, both = Table(RowLayout(spec)), Table(RowLayout(spec))
     one.absorb(run)
     one.absorb(run)
@@ -98,7 +107,7 @@ def test_rows_combined_in_one_call_may_share_their_row(
 def one_key(accumulator: Accumulator, parts: list[list[Any]], times: list[list[int]] | None = None) -> Any:
     """The result of parts of one key that were folded alone and combined."""
     spec = OperatorSpec(
-        "op", (), (Field("i0", accumulator.type),), (accumulator,), Window(1), "changes", True, (), 1
+        "op", (), (Field("i0", accumulator.type),), Fold((accumulator,)), Window(1), "changes", True, (), 1
     )
     together = Table(RowLayout(spec))
     for number, part in enumerate(parts):

@@ -14,21 +14,23 @@ import pyarrow as pa
 import pytest
 
 from headrace.errors import ArithmeticOverflow
-from headrace.options import Combine
-from headrace.spark.combine import Combiner, combines
-from headrace.spec import (
+from headrace.plan.options import Combine
+from headrace.plan.spec import (
     HASH,
     KEYLESS_HASH,
     Accumulator,
     Field,
+    Fold,
     Holistic,
+    HolisticResult,
     OperatorSpec,
     Window,
     input_schema,
     rows_in,
 )
-from headrace.testing.store_lab import StoreLab
-from headrace.testing.store_model import rows_of
+from headrace.spark.build.combine import Combiner, combines
+from headrace.testing.contracts.store_lab import StoreLab
+from headrace.testing.contracts.store_model import rows_of
 
 SECOND = 1_000_000
 INT64 = (-(1 << 63), (1 << 63) - 1)
@@ -41,7 +43,7 @@ ALL = (
     Accumulator("min", "v0", "int64"),
     Accumulator("max", "v2", "timestamp"),
 )
-PLAIN = OperatorSpec("all", (), INPUTS, ALL, Window(10 * SECOND), "final", True, (0,), 1)
+PLAIN = OperatorSpec("all", (), INPUTS, Fold(ALL), Window(10 * SECOND), "final", True, (0,), 1)
 KEYED = replace(PLAIN, keys=(Field("k0", "string", "key"), Field("k1", "double", "at")))
 SLIDING = replace(KEYED, window=Window(10 * SECOND, slide_us=4 * SECOND))
 RUNNING = replace(KEYED, window=None, emit="changes", timed=False)
@@ -76,7 +78,7 @@ def epoch(lab: StoreLab, batches: list[pa.RecordBatch], until: int | None) -> li
 
 
 def combined(spec: OperatorSpec, batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    yield from Combiner(replace(spec, combined=True)).run(iter(batches))
+    yield from Combiner(replace(spec, work=spec.work.combining())).run(iter(batches))
 
 
 @pytest.mark.parametrize(
@@ -84,7 +86,10 @@ def combined(spec: OperatorSpec, batches: list[pa.RecordBatch]) -> Iterator[pa.R
 )
 def test_a_store_cannot_tell_combined_rows_from_the_rows(spec: OperatorSpec, tmp_path: Path) -> None:
     rng = np.random.default_rng(7)
-    rows, fewer = StoreLab(spec, tmp_path / "a"), StoreLab(replace(spec, combined=True), tmp_path / "b")
+    rows, fewer = (
+        StoreLab(spec, tmp_path / "a"),
+        StoreLab(replace(spec, work=spec.work.combining()), tmp_path / "b"),
+    )
     for number in range(5):
         until = None if spec.window is None else (number * 16 - 5) * SECOND
         batches = [batch_of(spec, rng, int(n), number * 8) for n in (0, 1, 700, 300)]
@@ -110,7 +115,7 @@ def test_rows_of_many_keys_go_on_as_they_are() -> None:
 
 
 def test_no_more_is_held_than_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headrace.spark.combine.HELD_MAX", 100)
+    monkeypatch.setattr("headrace.spark.build.combine.WAITING_MAX", 100)
     rng = np.random.default_rng(2)
     batches = [batch_of(KEYED, rng, 300, 31 * number) for number in range(20)]
     sizes = [part.num_rows for part in combined(KEYED, batches)]
@@ -122,14 +127,14 @@ def test_no_more_is_held_than_the_limit(monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.mark.parametrize("overflow", ["error", "wrap"])
 def test_a_sum_that_leaves_its_type_does_so_in_the_store(overflow: str, tmp_path: Path) -> None:
     total = Accumulator("sum", "v0", "int64", overflow)  # type: ignore[arg-type]
-    spec = replace(PLAIN, accumulators=(total,))
+    spec = replace(PLAIN, work=Fold((total,)))
     rng = np.random.default_rng(3)
     values = pa.array([INT64[1], 1, INT64[0], 5], pa.int64())
     at = pa.array([SECOND] * 4).cast(pa.timestamp("us", "UTC"))
     batch = batch_of(spec, rng, 4, 0).set_column(1, "__time", at).set_column(2, "v0", values)
     sent = list(combined(spec, [batch]))
     assert sum(part.num_rows for part in sent) == 4
-    lab = StoreLab(replace(spec, combined=True), tmp_path)
+    lab = StoreLab(replace(spec, work=spec.work.combining()), tmp_path)
     if overflow == "error":
         with pytest.raises(ArithmeticOverflow):
             epoch(lab, sent, 99 * SECOND)
@@ -137,7 +142,7 @@ def test_a_sum_that_leaves_its_type_does_so_in_the_store(overflow: str, tmp_path
         assert sum(row[-1] for row in epoch(lab, sent, 99 * SECOND)) == 5
 
 
-MEDIAN = Holistic("percentile", "v0", "double", (0.5,))
+MEDIAN = HolisticResult("percentile", "v0", "double", (0.5,))
 
 
 @pytest.mark.parametrize(
@@ -148,10 +153,10 @@ MEDIAN = Holistic("percentile", "v0", "double", (0.5,))
         (KEYED, "auto", False),
         (KEYED, "on", True),
         (replace(PLAIN, window=Window(SECOND, session=True)), "on", False),
-        (replace(PLAIN, accumulators=(), holistics=(MEDIAN,)), "on", False),
-        (replace(PLAIN, accumulators=(*ALL, Accumulator("moments", "v1", "double"))), "on", False),
-        (replace(PLAIN, accumulators=(Accumulator("max", "v1", "double"),)), "auto", False),
-        (replace(PLAIN, accumulators=(Accumulator("first", "v0", "int64"),)), "on", False),
+        (replace(PLAIN, work=Holistic((MEDIAN,))), "on", False),
+        (replace(PLAIN, work=Fold((*ALL, Accumulator("moments", "v1", "double")))), "on", False),
+        (replace(PLAIN, work=Fold((Accumulator("max", "v1", "double"),))), "auto", False),
+        (replace(PLAIN, work=Fold((Accumulator("first", "v0", "int64"),))), "on", False),
     ],
 )
 def test_what_is_combined(spec: OperatorSpec, said: Combine, expected: bool) -> None:

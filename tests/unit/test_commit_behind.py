@@ -6,36 +6,48 @@ attempt gets it going again.
 
 from __future__ import annotations
 
+import gc
+import os
 import random
+import shutil
+import weakref
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from headrace.blob.base import Blobs
+from headrace.blob.files import FileBlobs
 from headrace.blob.locations import Locations
+from headrace.checkpoint.home import PartitionHome
+from headrace.checkpoint.log import LocalLog
+from headrace.checkpoint.logged_files import seal_entry
+from headrace.checkpoint.pipeline import CommitPipeline
 from headrace.checkpoint.steps import Moment
-from headrace.errors import StateCorrupt, StateMissing, TryAgain
-from headrace.host.contract import Summary, Ticket
-from headrace.host.service import PartitionService
-from headrace.host.upkeep import Upkeep
-from headrace.options import CommitMode
-from headrace.store.seal import write_segment
+from headrace.errors import StateMissing, TryAgain
+from headrace.host.state.service import PartitionService
+from headrace.host.state.upkeep import Upkeep
+from headrace.plan.options import CommitMode
+from headrace.store.segments.writer import write_segment
 from headrace.testing.clock import ManualClock
-from headrace.testing.faulty_blobs import FaultyBlobs, Outcome
-from headrace.testing.simulation import QUERY, SPEC, State, batch_of, state_of
-from headrace.testing.stepped_crew import SteppedExecutor, SteppedJobs, stepped_crew
+from headrace.testing.faults.faulty_blobs import FaultyBlobs, Outcome
+from headrace.testing.simulation.simulation import QUERY, SPEC, State, batch_of, state_of
+from headrace.testing.simulation.stepped_crew import SteppedExecutor, SteppedJobs, stepped_crew
+from headrace.wire.contract import Hidden, Summary, Ticket
 
 
 class Host:
     """A host whose background work stands still until it is told to go on."""
 
-    def __init__(self, folder: Path, local: str = "local") -> None:
+    def __init__(self, folder: Path, local: str = "local", *, fsync: bool = False) -> None:
         self.folder, self.local = folder, folder / local
         self.jobs, self.clock, self.away = SteppedJobs(random.Random(0)), ManualClock(), False
         crew = stepped_crew(self.jobs, self.clock, self._probe)
         locations = Locations(self.local, wrap=self._wrap, clock=self.clock)
-        self.service = PartitionService(64 << 20, locations, crew, Upkeep(SteppedExecutor(self.jobs)))
+        upkeep = Upkeep(SteppedExecutor(self.jobs))
+        self.service = PartitionService(64 << 20, locations, crew, upkeep, fsync=fsync)
         self.moments: list[Moment] = []
         self.at: Callable[[Moment], None] = lambda moment: None
 
@@ -46,16 +58,17 @@ class Host:
     def _wrap(self, blobs: Blobs) -> Blobs:
         return FaultyBlobs(blobs, lambda operation: Outcome.REFUSED if self.away else Outcome.DONE)
 
-    def run(self, number: int, attempt: int | None = None, mode: CommitMode = "async") -> Summary:
-        summary, _ = self.results(number, attempt, mode)
+    def run(
+        self, number: int, attempt: int | None = None, mode: CommitMode = "async", query: str = QUERY
+    ) -> Summary:
+        summary, _ = self.results(number, attempt, mode, query)
         return summary
 
     def results(
-        self, number: int, attempt: int | None = None, mode: CommitMode = "async"
+        self, number: int, attempt: int | None = None, mode: CommitMode = "async", query: str = QUERY
     ) -> tuple[Summary, State]:
-        transaction = self.service.begin(
-            self.ticket(number, number + 1 if attempt is None else attempt, mode)
-        )
+        ticket = self.ticket(number, number + 1 if attempt is None else attempt, mode)
+        transaction = self.service.begin(replace(ticket, query=query))
         try:
             transaction.apply(batch_of([("a", 1), (f"b{number}", 1)]))
             found = state_of(transaction.finish([]))
@@ -74,6 +87,12 @@ class Host:
 
     def logged(self) -> list[str]:
         return sorted(path.name[:13] for path in self.local.glob("log/**/*.log"))
+
+
+def flipped(data: bytes) -> bytes:
+    """The data with one bit of its middle flipped."""
+    middle = len(data) // 2
+    return data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :]
 
 
 @pytest.fixture
@@ -100,12 +119,13 @@ def test_upload_mode_waits_for_the_seal_only(host: Host) -> None:
 
 
 def test_progress_says_what_was_hidden(host: Host) -> None:
+    takes_ms = {Moment.SEALING: 7.0, Moment.UPLOADING: 5.0, Moment.PUBLISHING: 3.0}
+    host.at = lambda moment: host.clock.advance_ms(takes_ms.get(moment, 0.0))
     first = host.run(0)
     assert (first.commit, first.hidden, first.publish_ms) == ("async", None, 0.0)
     hidden = host.run(1).hidden
     assert hidden is not None
-    assert hidden.version == 0
-    assert min(hidden.seal_ms, hidden.upload_ms, hidden.publish_ms) > 0
+    assert replace(hidden, spans=()) == Hidden(version=0, seal_ms=7.0, upload_ms=5.0, publish_ms=3.0)
 
 
 def test_an_aborted_batch_reads_the_one_before_from_local_files(host: Host) -> None:
@@ -166,12 +186,99 @@ def test_a_machine_that_has_neither_says_what_to_do(host: Host, tmp_path: Path) 
     assert "headrace recover" in told.value.hint
 
 
-def test_a_damaged_log_is_told_and_not_skipped(host: Host, tmp_path: Path) -> None:
+@pytest.mark.parametrize("left", [0, 40, -3])
+def test_a_damaged_log_is_named_and_counts_as_missing(host: Host, tmp_path: Path, left: int) -> None:
     host.run(0)
     (entry,) = host.local.glob("log/**/*.log")
-    entry.write_bytes(entry.read_bytes()[:-3])
-    with pytest.raises(StateCorrupt, match="damaged"):
+    entry.write_bytes(entry.read_bytes()[:left])
+    with pytest.raises(StateMissing, match=r"version 0 is missing .*\.log\.damaged is damaged") as refused:
         Host(tmp_path).run(1)
+    assert "hr.start" in refused.value.hint
+    assert host.logged() == []
+    assert entry.with_name(entry.name + ".damaged").exists()
+
+
+def test_a_damaged_log_does_not_matter_once_its_version_is_on_storage(host: Host, tmp_path: Path) -> None:
+    host.run(0)
+    (entry,) = host.local.glob("log/**/*.log")
+    torn = entry.read_bytes()[:40]
+    host.jobs.drain()
+    entry.write_bytes(torn)
+    assert Host(tmp_path).results(1)[1]["a"] == (2, 2)
+
+
+@pytest.mark.parametrize("damage", [lambda data: b"", lambda data: bytes(len(data)), flipped])
+def test_a_torn_segment_is_not_uploaded_and_is_sealed_again(
+    host: Host, tmp_path: Path, damage: Callable[[bytes], bytes]
+) -> None:
+    """The machine loses power after the seal: the segment has its name, and other bytes."""
+    host.run(0, mode="upload")
+    (segment,) = host.local.glob("log/**/*.segment")
+    whole = segment.read_bytes()
+    segment.write_bytes(damage(whole))
+    with pytest.raises(TryAgain, match="could not be committed"):
+        host.run(1, mode="upload")
+    assert list((tmp_path / "shared").glob("**/*.segment")) == []
+    assert host.results(1, attempt=7)[1]["a"] == (2, 2)
+    host.jobs.drain()
+    assert whole in [path.read_bytes() for path in (tmp_path / "shared").glob("**/*.segment")]
+
+
+@pytest.mark.parametrize("is_uploaded", [False, True])
+def test_an_entry_whose_own_file_is_torn_is_redone_only_from_storage(
+    host: Host, tmp_path: Path, is_uploaded: bool
+) -> None:
+    """A file that was written before its entry cannot be sealed again from the entry's rows."""
+    host.run(0, mode="upload")
+    (segment,) = host.local.glob("log/**/*.segment")
+    (entry,) = host.local.glob("log/**/*.log")
+    rewrite_as_written_before(entry)
+    if is_uploaded:
+        shared = tmp_path / "shared" / segment.relative_to(next(host.local.glob("log/*")))
+        shared.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(segment, shared)
+    segment.write_bytes(flipped(segment.read_bytes()))
+    after = Host(tmp_path)
+    if is_uploaded:
+        assert after.results(1)[1]["a"] == (2, 2)
+    else:
+        with pytest.raises(StateMissing, match="is damaged"):
+            after.run(1)
+
+
+def rewrite_as_written_before(path: Path) -> None:
+    """Makes the entry name the segment that its rows were sealed as, without the rows."""
+    log = LocalLog(path.parent)
+    (attempt,) = log.entries()
+    entry = log.read(attempt)
+    prefix = "/".join(path.parent.parts[-3:])
+    home = PartitionHome.of(FileBlobs.open(path.parent, create=False), prefix, ManualClock(), log)
+    sealed = seal_entry(home, log, entry)
+    whole = replace(entry.manifest, segments=tuple(sealed))
+    log.draft([]).finish(whole, entry.parent, entry.spec, [part.name for part in sealed])
+
+
+@pytest.mark.parametrize("fsync", [False, True])
+def test_the_log_is_synced_before_the_acknowledgement_if_that_is_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fsync: bool
+) -> None:
+    """Every name on the way to the entry, and the entry before it has its name."""
+    synced: list[str] = []
+    plain = os.fsync
+
+    def record(fd: int) -> None:
+        synced.append(os.readlink(f"/proc/self/fd/{fd}"))
+        plain(fd)
+
+    monkeypatch.setattr(os, "fsync", record)
+    host = Host(tmp_path, fsync=fsync)
+    host.run(0)
+    (entry,) = host.local.glob("log/**/*.log")
+    in_log = [path for path in synced if "/log" in path.removeprefix(str(host.local))]
+    assert bool(in_log) == fsync
+    if fsync:
+        assert Path(in_log[0]).name.startswith("."), "the entry, while it has no name"
+        assert [str(path) for path in (entry.parent, *entry.parent.parents)][:5] == in_log[-5:]
 
 
 def test_a_full_disk_at_the_log_fails_the_batch_and_nothing_else(
@@ -179,7 +286,7 @@ def test_a_full_disk_at_the_log_fails_the_batch_and_nothing_else(
 ) -> None:
     host.run(0)
     with monkeypatch.context() as full:
-        full.setattr("headrace.checkpoint.log._write_run", no_space)
+        full.setattr("headrace.checkpoint.log.write_run", no_space)
         with pytest.raises(TryAgain, match="No space left"):
             host.run(1)
     assert host.results(1, attempt=7)[1]["a"] == (2, 2)
@@ -195,7 +302,7 @@ def test_a_full_disk_at_the_seal_is_redone_from_the_log(
     def sometimes(*args: object, **kwargs: object) -> object:
         return failures.pop()() if failures else plain(*args, **kwargs)
 
-    monkeypatch.setattr("headrace.host.local.write_segment", sometimes)
+    monkeypatch.setattr("headrace.checkpoint.logged_files.write_segment", sometimes)
     assert host.results(1)[1]["a"] == (2, 2)
     assert host.moments.count(Moment.SEALING) == 2
 
@@ -254,16 +361,15 @@ def test_an_epoch_that_is_logged_while_the_next_batch_waits_is_waited_for_too(
     first = host.service.begin(host.ticket(0, attempt=1))
     first.apply(batch_of([("a", 1)]))
     list(first.finish([]))
-    (partition,) = host.service._partitions.values()
-    plain, waits = partition.pipeline.await_sealed, []
+    plain, waits = CommitPipeline.await_sealed, []
 
-    def overtaken(version: int | None) -> None:
-        plain(version)
+    def overtaken(pipeline: CommitPipeline, version: int | None) -> None:
+        plain(pipeline, version)
         waits.append(version)
         if len(waits) == 1:
             first.commit()
 
-    monkeypatch.setattr(partition.pipeline, "await_sealed", overtaken)
+    monkeypatch.setattr(CommitPipeline, "await_sealed", overtaken)
     assert host.results(1)[1]["a"] == (2, 2)
     assert waits == [0, 0]
 
@@ -299,6 +405,69 @@ def failing_at(wanted: Moment) -> Callable[[Moment], None]:
             raise TryAgain("an injected fault")
 
     return fail
+
+
+@pytest.mark.parametrize("is_published", [True, False])
+def test_ended_queries_keep_neither_memory_nor_files(host: Host, is_published: bool) -> None:
+    """Nothing of an ended query stays, also where its last epoch is published only later."""
+    stores = []
+    for number in range(5):
+        query = f"query-{number}"
+        host.run(0, attempt=2 * number + 1, query=query, mode="upload")
+        host.run(1, attempt=2 * number + 2, query=query, mode="upload")
+        stores += [weakref.ref(partition.store) for partition in host.service.partitions]
+        if is_published:
+            host.jobs.drain()
+        host.service.ended([query])
+        gc.collect()
+        assert [store() for store in stores] == [None] * len(stores)
+        assert open_files(host.folder) == []
+        assert len(host.service.partitions) == (0 if is_published else 1)
+        host.jobs.drain()
+        host.service.ended([query])
+        assert host.service.status()["partitions"] == []
+
+
+def test_a_query_that_ended_starts_again(host: Host) -> None:
+    host.run(0)
+    host.jobs.drain()
+    host.service.ended([QUERY])
+    assert host.results(1)[1]["a"] == (2, 2)
+
+
+def open_files(folder: Path) -> list[str]:
+    """Open descriptors of files in `folder`, also of deleted ones."""
+    targets = []
+    for link in Path("/proc/self/fd").iterdir():
+        with suppress(FileNotFoundError):
+            targets.append(os.readlink(link))
+    return [target for target in targets if target.startswith(str(folder))]
+
+
+@pytest.mark.parametrize("mode", ["sync", "upload", "async"])
+def test_a_segment_deleted_under_a_running_host_is_noticed_before_a_version_names_it(
+    host: Host, mode: CommitMode
+) -> None:
+    for number in range(3):
+        host.run(number, mode=mode)
+    host.jobs.drain()
+    next((host.folder / "shared").glob("**/*.segment")).unlink()
+
+    def go_on() -> None:
+        for number in (3, 4):
+            host.run(number, mode=mode)
+
+    with pytest.raises((StateMissing, TryAgain), match=r"\.segment is gone"):
+        go_on()
+    assert host.manifests() == [0, 1, 2]
+
+
+def test_a_start_after_the_runs_were_lost_is_refused(host: Host, tmp_path: Path) -> None:
+    for number in range(2):
+        host.run(number, mode="sync")
+    shutil.rmtree(next((host.folder / "shared").glob("*/runs")))
+    with pytest.raises(StateMissing, match="lost its runs"):
+        Host(tmp_path).run(2, mode="sync")
 
 
 def test_closing_a_host_publishes_what_is_under_way(host: Host) -> None:

@@ -16,14 +16,12 @@ import pytest
 
 from headrace.blob.locations import Locations
 from headrace.checkpoint.steps import unobserved
-from headrace.host.contract import Ticket
-from headrace.host.service import PartitionService
-from headrace.host.upkeep import Upkeep
-from headrace.options import CommitMode
-from headrace.spec import OperatorSpec
+from headrace.host.state.service import PartitionService
+from headrace.host.state.upkeep import Upkeep
+from headrace.plan.options import CommitMode
+from headrace.plan.spec import OperatorSpec
 from headrace.testing.clock import ManualClock
-from headrace.testing.stepped_crew import SteppedExecutor, SteppedJobs, stepped_crew
-from headrace.testing.store_contract import (
+from headrace.testing.contracts.store_contract import (
     LATE_SLIDE,
     SECOND,
     SESSION,
@@ -33,7 +31,9 @@ from headrace.testing.store_contract import (
     folding,
     keeping,
 )
-from headrace.testing.store_model import Row, batch_of, rows_of
+from headrace.testing.contracts.store_model import Row, batch_of, rows_of
+from headrace.testing.simulation.stepped_crew import SteppedExecutor, SteppedJobs, stepped_crew
+from headrace.wire.contract import Ticket
 
 BATCHES = 6
 OPERATORS = {
@@ -55,8 +55,9 @@ class Host:
         self.jobs = SteppedJobs(random.Random(1))
         crew = stepped_crew(self.jobs, ManualClock(), unobserved)
         locations = Locations(folder / "local")
-        self.service = PartitionService(1, locations, crew, Upkeep(SteppedExecutor(self.jobs)))
-        self.service._budget._share_min = share_bytes
+        self.service = PartitionService(
+            1, locations, crew, Upkeep(SteppedExecutor(self.jobs)), share_min=share_bytes
+        )
 
     def run(
         self, spec: OperatorSpec, number: int, rows: list[Row], mode: CommitMode

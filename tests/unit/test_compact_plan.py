@@ -7,7 +7,7 @@ import math
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.store.compact import FAN_IN, FAN_IN_UNREAD, PARTS_MANY, RATIO, plan, plan_parts, tier
+from headrace.store.segments.compact import FAN_IN, FAN_IN_UNREAD, PARTS_MANY, RATIO, plan, plan_parts, tier
 
 BASE = 16
 sizes = st.lists(st.integers(1, 5000), max_size=150)

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from segment_rows import SHAPE, run_of, spreads, table_of, tables
 
 from headrace.errors import TryAgain
-from headrace.store.compact import compact
-from headrace.store.seal import write_segment
-from headrace.store.segment import Segment
+from headrace.store.segments.compact import compact
+from headrace.store.segments.file import SegmentFile
+from headrace.store.segments.reader import Segment
+from headrace.store.segments.writer import write_segment
 
 slices = st.dictionaries(st.integers(-2, 2), tables, max_size=4)
 
@@ -26,7 +27,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def stored(path: Path, tables_by_slice, spread: int = 1 << 64) -> Segment:
     sections = [(number, [run_of(table, spread)]) for number, table in tables_by_slice.items()]
     write_segment(path, SHAPE.width, sections, SHAPE.variable_words, block_bytes=300, sync=False)
-    return Segment.open(path, SHAPE.width, SHAPE.variable_key_words)
+    return SegmentFile.open(path, SHAPE.width, SHAPE.variable_key_words)
 
 
 @settings(max_examples=60, deadline=None)
@@ -50,9 +51,9 @@ def test_compaction_equals_updating_dicts(folder, layers, bound, spread, chunk_b
         assert meta is None
         assert not path.exists()
         return
-    merged = Segment.open(path, SHAPE.width, SHAPE.variable_key_words)
+    merged = SegmentFile.open(path, SHAPE.width, SHAPE.variable_key_words)
     assert {number: table_of(merged.scan(number, 7)) for number in merged.sections} == alive
-    assert meta.checksum == merged.checksum
+    assert meta.checksum == merged.file.checksum
     merged.close()
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,15 +12,20 @@ from typing import Any
 import pytest
 from host_fakes import counting
 
+from headrace.checkpoint.beside.local_files import LocalFiles
+from headrace.checkpoint.beside.record_log import stored_record
 from headrace.coordinator.claims import StageClaims
-from headrace.coordinator.core import Coordinator, HeardHost
-from headrace.coordinator.operators import BeginRequest, TrackedOperator, state_location
-from headrace.coordinator.placement import LOST_S, owner_of
+from headrace.coordinator.core import Coordinator, HostReport
+from headrace.coordinator.operators import TrackedOperator, state_location
+from headrace.coordinator.placement import owner_of
 from headrace.coordinator.progress import total
+from headrace.coordinator.requests import BeginRequest
 from headrace.errors import Fenced, HeadraceError, QueryError
-from headrace.host.contract import Hidden, Summary
-from headrace.spark.checkpoint_files import LocalFiles
-from headrace.spark.driver import is_local, runs
+from headrace.plan.frontier import TimeInputs
+from headrace.plan.times import TIMES
+from headrace.spark.driver.driver import is_local, runs
+from headrace.testing import ManualClock
+from headrace.wire.contract import Hidden, Summary
 
 
 class Files:
@@ -27,14 +33,26 @@ class Files:
 
     def __init__(self) -> None:
         self.texts: dict[str, str] = {}
-        self.writes = 0
 
     def read(self, name: str) -> str | None:
         return self.texts.get(name)
 
+    def list(self, folder: str) -> list[str]:
+        return sorted(
+            name.removeprefix(f"{folder}/") for name in self.texts if name.startswith(f"{folder}/")
+        )
+
     def write(self, name: str, text: str) -> None:
-        self.writes += 1
         self.texts[name] = text
+
+    def put(self, name: str, text: str) -> bool:
+        if name in self.texts:
+            return False
+        self.write(name, text)
+        return True
+
+    def remove(self, name: str) -> None:
+        self.texts.pop(name, None)
 
 
 class View:
@@ -45,6 +63,7 @@ class View:
         self.files = Files()
         self.asked = 0
         self.fresh = False
+        self.planned: dict[int, set[str]] = {}  # operators by batch
 
     def active_run(self, query: str) -> str | None:
         return self.run
@@ -58,19 +77,21 @@ class View:
     def started_fresh(self, query: str) -> bool:
         return self.fresh
 
-    def seen_ms(self, query: str, batch: int, nodes: list[str]) -> list[int | None]:
+    def seen_ms(self, query: str, batch: int, operator: str, nodes: list[str]) -> list[int | None]:
         self.asked += 1
         return [batch * 1000 for _ in nodes]
 
+    def watermark_ms(self, query: str, batch: int, operator: str) -> int | None:
+        return batch * 100
+
+    def operators_before(self, query: str, batch: int) -> set[str]:
+        return self.planned.get(batch - 1, set())
+
+    def first_with_input(self, query: str, operator: str, batches: Sequence[int]) -> int | None:
+        return next((batch for batch in batches if batch in self.planned), None)
+
     def alive(self) -> bool:
         return True
-
-
-class Clock:
-    now_s = 100.0
-
-    def __call__(self) -> float:
-        return self.now_s
 
 
 @pytest.fixture
@@ -79,12 +100,12 @@ def view() -> View:
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
+def clock() -> ManualClock:
+    return ManualClock(100_000)
 
 
 @pytest.fixture
-def coordinator(view: View, clock: Clock) -> Coordinator:
+def coordinator(view: View, clock: ManualClock) -> Coordinator:
     return Coordinator(view, clock)
 
 
@@ -102,6 +123,10 @@ BEGIN = BeginRequest(
     location=None,
     new=False,
 )
+
+
+DELAYED = replace(counting(), delays_ms=(10,))
+DIRECT = TimeInputs(("n",), direct=("n",))
 
 
 def summary(partition: int, batch: int = 0, **more: Any) -> Summary:
@@ -123,10 +148,12 @@ def test_batches_follow_each_other(coordinator: Coordinator, view: View) -> None
     assert answer["location"] == "/ck/headrace-state"
     assert answer["partitions"] == [{"partition": 0, "machine": "a", "address": None}]
     coordinator.begin(replace(BEGIN, partition=1, task=1, attempt=1))
-    assert view.files.writes == 1, "once per operator and batch"
+    assert len(view.files.list("headrace-operators/counts.log")) == 1, "once per operator and batch"
     commit(coordinator, 0, 0, 1)
     assert coordinator.begin(replace(BEGIN, batch=3, stage=2, attempt=2))["base"] == 0
-    assert '"begun": [\n  0,\n  3\n ]' in view.files.texts["headrace-operators/counts.json"]
+    record = stored_record(view.files, "counts")
+    assert record is not None
+    assert record.begun == (0, 3)
 
 
 def test_the_newest_attempt_at_the_base_is_told(coordinator: Coordinator, view: View) -> None:
@@ -144,11 +171,11 @@ def test_the_record_is_written_before_anyone_is_answered(coordinator: Coordinato
     entered, release = threading.Event(), threading.Event()
     answers: list[int] = []
 
-    def slow(name: str, text: str) -> None:
+    def slow(name: str, text: str) -> bool:
         entered.set()
-        release.wait(10)
+        return release.wait(10)
 
-    view.files.write = slow  # type: ignore[method-assign]
+    view.files.put = slow  # type: ignore[method-assign]
 
     def begin(task: int) -> None:
         coordinator.begin(replace(BEGIN, task=task, attempt=task, partition=task))
@@ -165,7 +192,7 @@ def test_the_record_is_written_before_anyone_is_answered(coordinator: Coordinato
     assert sorted(answers) == [0, 1]
 
 
-def test_a_replay_after_a_restart_has_the_same_base(view: View, clock: Clock) -> None:
+def test_a_replay_after_a_restart_has_the_same_base(view: View, clock: ManualClock) -> None:
     first = Coordinator(view, clock)
     for batch in (0, 1):
         first.begin(replace(BEGIN, batch=batch, stage=batch))
@@ -173,7 +200,36 @@ def test_a_replay_after_a_restart_has_the_same_base(view: View, clock: Clock) ->
     view.run = "again"
     second = Coordinator(view, clock)
     assert second.begin(replace(BEGIN, run="again", batch=1))["base"] == 0
-    assert view.files.writes == 2, "the record already says so"
+    record = stored_record(view.files, "counts")
+    assert record is not None
+    assert record.begun == (0, 1)
+
+
+def test_an_earlier_run_cannot_begin_a_batch_beside_a_later_one(view: View, clock: ManualClock) -> None:
+    """Two drivers, each with a coordinator and a Spark of its own, on one checkpoint."""
+    earlier, later = Coordinator(view, clock), Coordinator(view, clock)
+    earlier.begin(BEGIN)
+    commit(earlier, 0, 0, 1)
+    view.run = "again"
+    later.begin(replace(BEGIN, run="again"))
+    view.run = "run"
+    with pytest.raises(Fenced, match=r"another start of the query has written .*/counts.log/00000002"):
+        earlier.begin(replace(BEGIN, batch=1))
+
+
+def test_progress_has_the_time_of_the_record(view: View, clock: ManualClock) -> None:
+    put = view.files.put
+
+    def slow(name: str, text: str) -> bool:
+        clock.advance_ms(250)
+        return put(name, text)
+
+    view.files.put = slow  # type: ignore[method-assign]
+    coordinator = Coordinator(view, clock)
+    coordinator.begin(BEGIN)
+    coordinator.begin(replace(BEGIN, partition=1, task=1, attempt=1))
+    commit(coordinator, 0, 0, 1)
+    assert [batch.begin_ms for batch in coordinator.progress("q", "counts")] == [250]
 
 
 def test_zombies_are_fenced(coordinator: Coordinator, view: View) -> None:
@@ -203,13 +259,54 @@ def test_half_a_batch_is_noticed(coordinator: Coordinator) -> None:
         coordinator.begin(replace(BEGIN, batch=1, stage=2))
 
 
+def test_a_batch_that_was_left_unread_stops_the_next(coordinator: Coordinator, view: View) -> None:
+    coordinator.begin(BEGIN)
+    commit(coordinator, 0, 0, 1)
+    view.planned = {1: {"counts"}}
+    with pytest.raises(QueryError, match="batch 1 was left unread") as refused:
+        coordinator.begin(replace(BEGIN, batch=2, stage=2))
+    assert "foreachBatch" in refused.value.hint
+
+
+def test_an_operator_beside_it_stops_the_query_too(coordinator: Coordinator, view: View) -> None:
+    """In the batch after, Spark may have nothing for the operator that lost its rows."""
+    coordinator.begin(BEGIN)
+    commit(coordinator, 0, 0, 1)
+    view.planned, view.fresh = {1: {"counts"}}, True
+    with pytest.raises(QueryError, match="counts"):
+        coordinator.begin(replace(BEGIN, spec=replace(BEGIN.spec, name="other"), batch=2, stage=2))
+
+
+def test_a_batch_without_the_operator_in_its_plan_is_not_unread(
+    coordinator: Coordinator, view: View
+) -> None:
+    coordinator.begin(BEGIN)
+    commit(coordinator, 0, 0, 1)
+    view.planned = {1: {"beside"}}
+    coordinator.begin(replace(BEGIN, spec=replace(BEGIN.spec, name="beside"), batch=1, stage=2, new=True))
+    assert coordinator.begin(replace(BEGIN, batch=2, stage=3))["base"] == 0
+
+
+def test_a_batch_that_an_earlier_run_left_unread_stops_the_next_run(
+    coordinator: Coordinator, view: View
+) -> None:
+    coordinator.begin(BEGIN)
+    commit(coordinator, 0, 0, 1)
+    view.run, view.planned = "next", {1: {"counts"}}
+    again = replace(BEGIN, run="next", batch=3, stage=2)
+    view.planned = {1: {"counts"}}
+    with pytest.raises(QueryError, match="batch 1 was left unread"):
+        coordinator.begin(again)
+    assert coordinator.begin(replace(again, new=True))["base"] == 0, "the user knows better"
+
+
 def test_a_late_first_batch_of_a_fresh_query_is_not_loss(coordinator: Coordinator, view: View) -> None:
     view.fresh = True
     assert coordinator.begin(replace(BEGIN, batch=3))["base"] is None
 
 
 def test_event_times_are_asked_once(coordinator: Coordinator, view: View) -> None:
-    ask = replace(BEGIN, nodes=["n"])
+    ask = replace(BEGIN, spec=DELAYED, times=DIRECT)
     assert coordinator.begin(ask)["seen_ms"] == [0]
     assert coordinator.begin(replace(ask, partition=1, task=1, attempt=1))["seen_ms"] == [0]
     assert view.asked == 1
@@ -222,13 +319,77 @@ def test_event_times_are_asked_once(coordinator: Coordinator, view: View) -> Non
         coordinator.act("exec", {})
 
 
+def test_a_chained_operator_stays_behind_the_one_below_it(coordinator: Coordinator, view: View) -> None:
+    """Whatever other branches of the query have seen; until the one below has reported, nothing moves."""
+    behind = TimeInputs(("n",), through=("n",), upstream=(("below", 5),))
+    view.fresh = True
+    ask = replace(BEGIN, spec=DELAYED, uid="top", times=behind)
+    assert coordinator.begin(ask)["seen_ms"] == [None]
+    below = replace(BEGIN, spec=replace(DELAYED, name="below"), times=DIRECT, batch=1, stage=2)
+    coordinator.begin(below)
+    for partition, at_ms in ((0, 300), (1, 300)):
+        told = summary(partition, 1, watermark_ms=at_ms).__dict__
+        said = {"query": "q", "run": "run", "operator": "below", "batch": 1, "summary": told}
+        coordinator.act("committed", said)
+    commit(coordinator, 0, 0, 1)
+    assert coordinator.begin(replace(ask, batch=1, stage=3))["seen_ms"] == [300 - 5 + 10]
+    assert coordinator.begin(replace(ask, batch=1, stage=3, task=1, partition=1))["seen_ms"] == [305]
+
+
+def planned(name: str, times: TimeInputs, batch: int = 0) -> dict[str, Any]:
+    spec = replace(DELAYED, name=name).to_json()
+    shared = {"location": None, "new": False, "retain": 2, "commit": "sync"}
+    operator = {"spec": spec, "times": asdict(times), **shared}
+    place = {"query": "q", "run": "run", "uid": name, "batch": batch, "node": 0, "stateful": True}
+    return {**place, "operator": operator}
+
+
+def test_a_chained_operator_in_the_jvm_stays_behind_the_one_below_it(
+    coordinator: Coordinator, view: View
+) -> None:
+    """The JVM knows the watermarks of its operators below; a second question has more of them."""
+    both = TimeInputs(("n", "m"), direct=("n", "m"), through=("n",), upstream=(("below", 5), ("python", 0)))
+    view.fresh = True
+    spec = replace(DELAYED, delays_ms=(10, 20))
+    request = planned("top", both)
+    coordinator.act("plan", {**request, "operator": {**request["operator"], "spec": spec.to_json()}})
+    asked = {"query": "q", "run": "run", "operator": spec.name, "batch": 0}
+
+    def seen(direct: list[int | None], below: int | None) -> list[int | None]:
+        request = {**asked, "direct_ms": direct, "upstream_ms": {"below": below}}
+        answer: list[int | None] = coordinator.act("times", request)["seen_ms"]
+        return answer
+
+    assert seen([900, 800], 300) == [None, 800], "the other operator below has reported nothing"
+    python = replace(BEGIN, spec=replace(DELAYED, name="python"), uid="python", times=DIRECT)
+    coordinator.begin(python)
+    said = {"query": "q", "run": "run", "operator": "python", "batch": 0}
+    for partition in (0, 1):
+        told = summary(partition, watermark_ms=400).__dict__
+        coordinator.act("committed", {**said, "summary": told})
+    assert seen([None, 800], 300) == [300 - 5 + 10, 800]
+    assert seen([None, 800], 500) == [400 + 10, 800]
+    with pytest.raises(Fenced, match="batch 3"):
+        coordinator.act("times", {**asked, "batch": 3, "direct_ms": [], "upstream_ms": {}})
+
+
+def test_a_python_operator_above_one_in_the_jvm_goes_by_its_plan(
+    coordinator: Coordinator, view: View
+) -> None:
+    view.fresh = True
+    coordinator.act("plan", planned("below", DIRECT, batch=4))
+    behind = TimeInputs(("n",), through=("n",), upstream=(("below", 5),))
+    ask = replace(BEGIN, spec=DELAYED, uid="top", times=behind, batch=4)
+    assert coordinator.begin(ask)["seen_ms"] == [400 - 5 + 10]
+
+
 def test_a_task_of_an_earlier_run_changes_nothing(coordinator: Coordinator, view: View) -> None:
     """It would fix the batch's event times before Spark has seen them all, and pass for progress."""
     coordinator.begin(BEGIN)
     view.run = "next"
     coordinator.begin(replace(BEGIN, run="next", stage=2, attempt=1))
     with pytest.raises(Fenced, match="run run"):
-        coordinator.begin(replace(BEGIN, nodes=["n"], attempt=2))
+        coordinator.begin(replace(BEGIN, spec=DELAYED, times=DIRECT, attempt=2))
     assert view.asked == 0
     with pytest.raises(Fenced, match="run run"):
         commit(coordinator, 0, 0)
@@ -239,7 +400,7 @@ def test_a_task_of_an_earlier_run_changes_nothing(coordinator: Coordinator, view
 
 def test_what_a_commit_did_behind_the_next_batch_is_told_with_that_one(view: View) -> None:
     tracked = TrackedOperator(view)
-    tracked._run = "run"
+    tracked.begin(BEGIN)
     tracked.committed("run", 0, summary(0, commit="async", log_ms=1.0, hidden=None))
     assert tracked.progress()[0].hidden_ms == 0
     tracked.committed("run", 1, summary(0, 1, commit="async", hidden=Hidden(0, 2.0, 3.0, 4.0)))
@@ -249,25 +410,24 @@ def test_what_a_commit_did_behind_the_next_batch_is_told_with_that_one(view: Vie
 
 
 def heard(coordinator: Coordinator, machine: str) -> dict[str, Any]:
-    return coordinator.heartbeat(machine, HeardHost(1, {"tcp": f"grpc+tcp://{machine}:1"}, {}))
+    return coordinator.heartbeat(machine, HostReport(1, {"tcp": f"grpc+tcp://{machine}:1"}, {}))
 
 
-def test_a_partition_stays_where_it_is(coordinator: Coordinator, clock: Clock) -> None:
+def test_a_partition_stays_where_it_is(coordinator: Coordinator, clock: ManualClock) -> None:
     coordinator.begin(BEGIN)
     heard(coordinator, "a")
     commit(coordinator, 0, 0, 1)
-    clock.now_s += 5
+    clock.advance_ms(5_000)
     heard(coordinator, "a")
     answer = coordinator.begin(replace(BEGIN, batch=1, stage=2, machine="b"))
     assert answer["partitions"] == [{"partition": 0, "machine": "a", "address": "grpc+tcp://a:1"}]
-    clock.now_s += LOST_S + 1
+    clock.advance_ms(TIMES.host_lost_s * 1000 + 1)
     answer = coordinator.begin(replace(BEGIN, batch=1, stage=2, machine="b", attempt=1))
     assert answer["partitions"] == [{"partition": 0, "machine": "b", "address": None}]
     assert set(coordinator.hosts()) == set()
 
 
 def test_an_unreachable_owner_is_replaced(coordinator: Coordinator) -> None:
-    coordinator._now_s = __import__("time").monotonic
     coordinator.begin(BEGIN)
     heard(coordinator, "a")
     answer = coordinator.begin(replace(BEGIN, machine="b", attempt=1, avoid="a"))
@@ -288,7 +448,7 @@ def test_a_host_is_told_which_of_the_queries_in_its_memory_have_ended(
         {"query": "old", "store": "aar"},
         {"query": "gone", "store": None},
     ]
-    host = HeardHost(1, {}, {"partitions": held})
+    host = HostReport(1, {}, {"partitions": held})
     assert coordinator.heartbeat("a", host)["ended"] == ["old"]
     view.run = None
     assert coordinator.heartbeat("a", host)["ended"] == ["old", "q"]
@@ -298,8 +458,8 @@ def test_a_host_is_told_which_of_the_queries_in_its_memory_have_ended(
 
 def test_owner_of() -> None:
     assert owner_of(None, "a", {}, 0) == "a"
-    assert owner_of("b", "a", {"b": 0.0}, LOST_S) == "b"
-    assert owner_of("b", "a", {"b": 0.0}, LOST_S + 0.1) == "a"
+    assert owner_of("b", "a", {"b": 0.0}, TIMES.host_lost_s) == "b"
+    assert owner_of("b", "a", {"b": 0.0}, TIMES.host_lost_s + 0.1) == "a"
     assert owner_of("b", "a", {}, 0) == "a"
 
 

@@ -9,9 +9,15 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.kernels.entries import HEADER_WORDS, SEAL_WORD, pack_keys, pack_values, unpack_values
-from headrace.store.layout import LENGTH_BITS, LENGTH_MAX
-from headrace.store.run import Run
+from headrace.kernels.segments.entries import (
+    FLUSH_WORD,
+    HEADER_WORDS,
+    pack_keys,
+    pack_values,
+    unpack_values,
+)
+from headrace.rows.layout import LENGTH_BITS, LENGTH_MAX
+from headrace.rows.run import Run
 
 BIAS = 1 << 63
 VARIABLE = np.array([1], np.int64)  # of two words the second points at bytes
@@ -51,7 +57,7 @@ def test_keys_sort_by_section_and_order_key_and_tell_keys_apart(rows: list[Plain
     run = run_of(rows)
     flags = np.array([False, True])
     place = np.uint64(section + BIAS)
-    offsets, data = pack_keys(7, place, run.hashes, run.words, run.heap, flags)
+    offsets, data = pack_keys(7, place, run.order, run.words, run.heap, flags)
     keys = [data[a:b].tobytes() for a, b in itertools.pairwise(offsets)]
     for row, key in zip(rows, keys, strict=True):
         assert key[:17] == bytes([7]) + (section + BIAS).to_bytes(8, "big") + row[0].to_bytes(8, "big")
@@ -63,10 +69,10 @@ def test_keys_sort_by_section_and_order_key_and_tell_keys_apart(rows: list[Plain
 def test_values_give_back_the_rows_of_each_order_key(rows: list[Plain]) -> None:
     rows = sorted(rows, key=lambda row: row[0])
     run = run_of(rows)
-    changes = np.flatnonzero(np.diff(run.hashes)) + 1
+    changes = np.flatnonzero(np.diff(run.order)) + 1
     starts = np.concatenate([[0], changes, [len(rows)]]).astype(np.int64) if rows else np.zeros(1, np.int64)
-    offsets, data = pack_values(run.hashes, run.words, run.heap, VARIABLE, starts, np.uint64(5))
+    offsets, data = pack_values(run.order, run.words, run.heap, VARIABLE, starts, np.uint64(5))
     hashes, words, heap = unpack_values(data, offsets, 2, VARIABLE)
     assert rows_in(hashes, words, heap) == rows
-    assert set(data[offsets[:-1] + SEAL_WORD].tolist()) <= {5}
+    assert set(data[offsets[:-1] + FLUSH_WORD].tolist()) <= {5}
     assert len(data) >= HEADER_WORDS * (len(starts) - 1)

@@ -9,9 +9,9 @@ from host_fakes import counting
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.coordinator.epochs import base_of, begin_batch
-from headrace.coordinator.records import OperatorRecord, opened, record_name
+from headrace.checkpoint.records import OperatorRecord, opened, record_name
 from headrace.errors import OperatorChanged, SettingError, StateCorrupt, StateMissing, StateUnsupported
+from headrace.plan.epochs import base_of, begin_batch
 
 
 def test_the_base_is_the_batch_begun_before() -> None:

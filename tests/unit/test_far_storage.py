@@ -15,19 +15,25 @@ import pyarrow as pa
 import pytest
 
 from headrace.blob.locations import Locations
-from headrace.host.contract import Ticket
-from headrace.host.process import open_by_name
-from headrace.host.service import PartitionService
-from headrace.spec import Accumulator, Field, OperatorSpec, input_schema
-from headrace.testing.faulty_blobs import FaultyBlobs, Outcome, seeded_outcomes
-from headrace.testing.s3_server import S3Server, no_faults
+from headrace.host.process.main import open_by_name
+from headrace.host.state.service import PartitionService
+from headrace.plan.spec import (
+    Accumulator,
+    Field,
+    Fold,
+    OperatorSpec,
+    input_schema,
+)
+from headrace.testing.faults.faulty_blobs import FaultyBlobs, Outcome, seeded_outcomes
+from headrace.testing.faults.s3_server import S3Server, no_faults
 from headrace.testing.state_reader import read_state
+from headrace.wire.contract import Ticket
 
 COUNTS = OperatorSpec(
     name="counts",
     keys=(Field("k0", "int64", "k"),),
     inputs=(),
-    accumulators=(Accumulator("count", None, "int64"),),
+    work=Fold((Accumulator("count", None, "int64"),)),
     window=None,
     emit="changes",
     timed=False,
@@ -156,7 +162,7 @@ def test_a_store_that_is_away_is_waited_for_and_reported(
 
 
 def test_a_host_can_be_told_that_its_storage_is_far(tmp_path: Path) -> None:
-    name = "headrace.testing.slow_blobs:open_far?latency_ms=1&spread=0.5&seed=7&fault_rate=0.05"
+    name = "headrace.testing.faults.slow_blobs:open_far?latency_ms=1&spread=0.5&seed=7&fault_rate=0.05"
     service = open_by_name(name)(64 << 20, tmp_path)
     assert isinstance(service, PartitionService)
     run_all(service, str(tmp_path / "state"), range(5))

@@ -13,7 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from headrace.bench.cluster.events import (
+from headrace.errors import QueryError
+from headrace.generators.cluster import (
     CATEGORY_PERCENT,
     EVENTS,
     EVENTS_PER_JOB,
@@ -21,11 +22,7 @@ from headrace.bench.cluster.events import (
     JOBS_ALIVE,
     TYPE_PERCENT,
 )
-from headrace.bench.generated.lines import RECORD_BYTES
-from headrace.bench.generated.options import BASE_TIME_S, SourceOptions
-from headrace.bench.generated.records import Kind
-from headrace.bench.generated.traffic import Traffic
-from headrace.bench.linear_road.reports import (
+from headrace.generators.linear_road import (
     CONGESTED_SHARE,
     LANES,
     REPORT_EVERY_S,
@@ -34,7 +31,10 @@ from headrace.bench.linear_road.reports import (
     SEGMENT_FEET,
     TRIP,
 )
-from headrace.errors import QueryError
+from headrace.generators.records.lines import RECORD_BYTES
+from headrace.generators.records.options import BASE_TIME_S, SourceOptions
+from headrace.generators.records.records import Kind
+from headrace.generators.records.traffic import Traffic
 
 KINDS = [REPORTS, EVENTS]
 

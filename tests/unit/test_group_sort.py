@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from headrace.kernels.group import sort_rows
+from headrace.kernels.groups.group import sort_rows
 
 
 @pytest.mark.parametrize(("rows", "groups"), [(0, 0), (500, 300), (3_000, 40), (20_000, 3)])

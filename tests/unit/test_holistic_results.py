@@ -15,20 +15,23 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from headrace.spec import (
+from headrace.operators.grouped import GroupedRows
+from headrace.operators.holistic import HolisticComputation
+from headrace.plan.spec import (
     GROUP,
     WINDOW_START,
     Accumulator,
     Field,
+    Fold,
+    Grouped,
     Holistic,
+    HolisticResult,
     OperatorSpec,
     Window,
     input_schema,
 )
-from headrace.store.holistic import HolisticComputation
-from headrace.store.holistic_rows import GroupedRows
-from headrace.store.kept import KeptLayout, run_of, times_in
-from headrace.store.kept_groups import groups_of
+from headrace.store.rows.groups import groups_of
+from headrace.store.rows.kept_layout import KeptLayout, run_of, times_in
 
 N, KEYS, WIDTH = 400, 6, 50
 VALUES: dict[str, list[Any]] = {
@@ -48,7 +51,7 @@ BASE = OperatorSpec(
     name="all",
     keys=(Field("k0", "string", "key"),),
     inputs=(),
-    accumulators=(),
+    work=Fold(),
     window=Window(WIDTH),
     emit="final",
     timed=True,
@@ -57,10 +60,10 @@ BASE = OperatorSpec(
 )
 
 
-def spec_of(kind: str, *holistics: Holistic) -> OperatorSpec:
+def spec_of(kind: str, *results: HolisticResult) -> OperatorSpec:
     inputs = (Field("v0", kind, "v"), Field("v1", "int32", "by"))
     sums = (Accumulator("count", "v0", "int64"), Accumulator("max", "v0", kind))
-    return replace(BASE, inputs=inputs, accumulators=sums, holistics=holistics)
+    return replace(BASE, inputs=inputs, work=Holistic(results, sums))
 
 
 def batch_of(spec: OperatorSpec, seed: int = 0) -> pa.RecordBatch:
@@ -118,14 +121,14 @@ def ordered(rows: list[dict[str, Any]]) -> list[Any]:
 def test_every_type_of_value(kind: str) -> None:
     spec = spec_of(
         kind,
-        Holistic("mode", "v0", kind),
-        Holistic("top", "v0", kind, (3.0,)),
-        Holistic("list", "v0", kind),
-        Holistic("set", "v0", kind),
-        Holistic("approx_percentile", "v0", kind, (0.0, 0.4, 1.0, 100.0), many=True),
-        Holistic("top", "v0", kind, (2.0,), by="v1"),
-        Holistic("top", "v0", kind, (2.0,), by="v1", ties=True),
-        Holistic("top", "v0", kind, (2.0,), ties=True),
+        HolisticResult("mode", "v0", kind),
+        HolisticResult("top", "v0", kind, (3.0,)),
+        HolisticResult("list", "v0", kind),
+        HolisticResult("set", "v0", kind),
+        HolisticResult("approx_percentile", "v0", kind, (0.0, 0.4, 1.0, 100.0), many=True),
+        HolisticResult("top", "v0", kind, (2.0,), by="v1"),
+        HolisticResult("top", "v0", kind, (2.0,), by="v1", ties=True),
+        HolisticResult("top", "v0", kind, (2.0,), ties=True),
     )
     batch = batch_of(spec)
     got, groups = computed(spec, batch), grouped(batch)
@@ -166,7 +169,7 @@ def by_another(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.73, 1.0])
 def test_percentiles_lie_between_ranks_as_numpy_puts_them(share: float) -> None:
-    spec = spec_of("double", Holistic("percentile", "v0", "double", (share,)))
+    spec = spec_of("double", HolisticResult("percentile", "v0", "double", (share,)))
     batch = batch_of(spec)
     tame = batch.column("v0").to_pylist()
     tame = [None if v is None or not math.isfinite(v) else v for v in tame]
@@ -177,7 +180,7 @@ def test_percentiles_lie_between_ranks_as_numpy_puts_them(share: float) -> None:
 
 
 def test_negative_zero_is_zero_in_sets_and_modes() -> None:
-    spec = spec_of("double", Holistic("set", "v0", "double"), Holistic("mode", "v0", "double"))
+    spec = spec_of("double", HolisticResult("set", "v0", "double"), HolisticResult("mode", "v0", "double"))
     batch = batch_of(spec).slice(0, 4)
     zeros = pa.array([-0.0, 0.0, -0.0, 1.0])
     same = [
@@ -193,7 +196,7 @@ def test_negative_zero_is_zero_in_sets_and_modes() -> None:
 
 
 def test_only_groups_with_fresh_rows_are_left() -> None:
-    spec = spec_of("int64", Holistic("list", "v0", "int64"))
+    spec = spec_of("int64", HolisticResult("list", "v0", "int64"))
     layout, batch = KeptLayout(spec), batch_of(spec)
     run = run_of(layout, batch)
     fresh = np.zeros(len(run), np.bool_)
@@ -205,7 +208,7 @@ def test_only_groups_with_fresh_rows_are_left() -> None:
 
 
 def test_rows_of_groups_come_together_in_the_order_of_time() -> None:
-    spec = replace(spec_of("string"), accumulators=(), grouped=True)
+    spec = replace(spec_of("string"), work=Grouped())
     layout, batch = KeptLayout(spec), batch_of(spec)
     run, compute = run_of(layout, batch), GroupedRows(layout)
     parts = [*compute(*groups_of(layout, run, 0, 1000)), *compute(*groups_of(layout, run, 1000, 2000))]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -11,25 +10,29 @@ import numpy as np
 import pytest
 
 from headrace.blob.files import FileBlobs
+from headrace.checkpoint.home import PartitionHome, entry_of
 from headrace.checkpoint.log import LocalLog
-from headrace.checkpoint.publish import ManifestPublisher
+from headrace.checkpoint.logged_files import write_logged
 from headrace.clock import SystemClock
 from headrace.errors import StateMissing, StateUnsupported
+from headrace.files.opened import OpenFile
+from headrace.files.table import Place
 from headrace.format.manifest import Manifest
-from headrace.host.home import PartitionHome, entry_of
-from headrace.host.local import seal_at
-from headrace.spec import Accumulator, Field, OperatorSpec
-from headrace.store.contract import FileKind
-from headrace.store.open import kinds_of
-from headrace.store.run import Run
-from headrace.store.segment import Segment
+from headrace.operators.open import kinds_of
+from headrace.plan.spec import (
+    Accumulator,
+    Field,
+    Fold,
+    OperatorSpec,
+)
+from headrace.rows.run import Run
 
 PREFIX, NAME = "query/sums/p0000", "segments/v000000000001-r00000001-a000000000001-s000000.segment"
 SPEC = OperatorSpec(
     name="sums",
     keys=(Field("k0", "int64", "key"),),
     inputs=(Field("v0", "int64", "amount"),),
-    accumulators=(Accumulator("sum", "v0", "int64"),),
+    work=Fold((Accumulator("sum", "v0", "int64"),)),
     window=None,
     emit="changes",
     timed=False,
@@ -44,9 +47,7 @@ def home(tmp_path: Path) -> PartitionHome:
     blobs = FileBlobs.open(tmp_path / "state", create=True)
     log = LocalLog.of(tmp_path / "local", str(tmp_path / "state"), PREFIX)
     log.open()
-    return PartitionHome(
-        blobs, PREFIX, ManifestPublisher(blobs, PREFIX, SystemClock()), itertools.count(), log
-    )
+    return PartitionHome.of(blobs, PREFIX, SystemClock(), log)
 
 
 def local_file(home: PartitionHome) -> Path:
@@ -59,7 +60,8 @@ def manifest(home: PartitionHome) -> Manifest:
     """A version with one segment, which is in the log only."""
     width = KINDS[0].shape.width
     run = Run(np.arange(3, dtype=np.uint64), np.ones((3, width), np.uint64), np.zeros(0, np.uint8))
-    segment = seal_at(local_file(home), KINDS[0], [(0, [run])])
+    assert home.log is not None
+    segment = write_logged(home, home.log, NAME, KINDS[0], [(0, [run])])
     entry = entry_of(segment)
     segment.close()
     return Manifest(
@@ -80,22 +82,39 @@ def manifest(home: PartitionHome) -> Manifest:
     )
 
 
-def test_a_file_that_goes_to_storage_while_it_is_opened_is_opened_there(
+def test_a_logged_file_that_another_host_published_is_opened_on_storage(
+    home: PartitionHome, manifest: Manifest
+) -> None:
+    assert home.files.place_of(NAME) is Place.LOG
+    to_storage(home)
+    (segment,) = home.open_segments(manifest, KINDS)
+    assert segment.rows == 3
+    assert home.files.place_of(NAME) is Place.SHARED
+    segment.close()
+
+
+def test_a_file_that_is_retired_while_it_is_opened_is_opened_on_storage(
     home: PartitionHome, manifest: Manifest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    opens, shared = PartitionHome.open_segment, home.blobs.local_path(f"{PREFIX}/{NAME}")
-    assert shared is not None
+    opens = OpenFile.at
 
-    def retired(self: PartitionHome, path: Path, kind: FileKind, checksum: int | None = None) -> Segment:
-        if local_file(self).exists():
-            shared.parent.mkdir(parents=True)
-            shutil.move(local_file(self), shared)
-        return opens(self, path, kind, checksum)
+    def retired(path: Path) -> OpenFile:
+        if local_file(home).exists():
+            to_storage(home)
+            home.files.retire(manifest.written_by)
+        return opens(path)
 
-    monkeypatch.setattr(PartitionHome, "open_segment", retired)
+    monkeypatch.setattr(OpenFile, "at", retired)
     (segment,) = home.open_segments(manifest, KINDS)
-    assert (segment.rows, Path(segment.path)) == (3, shared)
+    assert segment.rows == 3
     segment.close()
+
+
+def to_storage(home: PartitionHome) -> None:
+    shared = home.blobs.local_path(f"{PREFIX}/{NAME}")
+    assert shared is not None
+    shared.parent.mkdir(parents=True)
+    shutil.move(local_file(home), shared)
 
 
 def test_a_file_that_is_nowhere_is_missing(home: PartitionHome, manifest: Manifest) -> None:

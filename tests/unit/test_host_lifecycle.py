@@ -22,12 +22,12 @@ from pyarrow import flight
 from headrace.coordinator.core import Coordinator
 from headrace.coordinator.server import CoordinatorServer
 from headrace.errors import HostUnavailable
-from headrace.host.client import Connections, HostClient
-from headrace.host.contract import Ticket
-from headrace.host.lifecycle import HostAddress, ensure_host, environment, find_host
-from headrace.host.locks import lock_within, remove_socket, socket_path
-from headrace.host.settings import HostPaths, HostSettings
-from headrace.host.wire import call, connect
+from headrace.host.process.lifecycle import HostAddress, ensure_host, environment, find_host
+from headrace.host.process.locks import lock_within, remove_socket, socket_path
+from headrace.host.process.settings import HostPaths, HostSettings
+from headrace.wire.calls import call, connect
+from headrace.wire.client import Connections, HostClient
+from headrace.wire.contract import Ticket
 
 SECRET = "s" * 64
 FAKE = "host_fakes:open_fake"
@@ -106,8 +106,8 @@ def test_racing_threads_start_one_host(settings: HostSettings) -> None:
 def test_racing_processes_start_one_host(settings: HostSettings) -> None:
     program = textwrap.dedent("""
         import sys
-        from headrace.host.lifecycle import ensure_host
-        from headrace.host.settings import HostSettings
+        from headrace.host.process.lifecycle import ensure_host
+        from headrace.host.process.settings import HostSettings
         print(ensure_host(HostSettings.from_json(sys.stdin.readline())).pid)
     """)
     racers = [
@@ -132,6 +132,22 @@ def test_sigterm_leaves_only_the_log(settings: HostSettings) -> None:
     assert left(settings) == {"host-here.log"}
 
 
+def test_a_sigterm_that_misses_the_main_thread_ends_the_host(settings: HostSettings) -> None:
+    """Another thread takes the signal, so the main thread's wait is not interrupted.
+
+    The same happens when the signal comes after the main thread's last bytecode before the wait.
+    """
+    host = ensure_host(HostSettings.from_json(settings.to_json().replace("open_fake", "open_masked")))
+    os.kill(host.pid, signal.SIGTERM)
+    try:
+        gone(host.pid)
+    finally:
+        if running(host.pid):
+            os.kill(host.pid, signal.SIGKILL)
+            gone(host.pid)
+    assert left(settings) == {"host-here.log"}
+
+
 def test_the_stop_action_ends_it(settings: HostSettings) -> None:
     host = ensure_host(settings)
     client = connect(host.address)
@@ -146,7 +162,7 @@ def test_a_dead_host_is_not_found_while_its_lock_lingers(settings: HostSettings)
     host = ensure_host(settings)
     os.kill(host.pid, signal.SIGKILL)
     gone(host.pid)
-    lingering = lock_within(HostPaths.of(settings).alive, 60)
+    lingering = lock_within(HostPaths.of(settings).alive, 60_000)
     assert lingering is not None
     try:
         assert HostPaths.of(settings).ready.exists()
@@ -286,7 +302,7 @@ def test_an_address_from_another_user_is_not_believed(
     paths = HostPaths.of(settings_for("grpc+tcp://127.0.0.1:1", anyones / "headrace-me"))
     paths.make()
     paths.ready.write_text(json.dumps({"address": "grpc+unix:///theirs", "tcp": None, "pid": 1}))
-    alive = lock_within(paths.alive, 1)
+    alive = lock_within(paths.alive, 1_000)
     assert alive is not None
     made = settings_for("grpc+tcp://127.0.0.1:1", anyones / "headrace-me")
     assert find_host(made) is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,11 +18,14 @@ from host_fakes import counting
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from headrace.spark.checkpoint_files import HadoopFiles, LocalFiles
-from headrace.spark.driver import RunningCoordinator, coordinator_for
-from headrace.spark.task import TaskPlan, task_of
-from headrace.spec import OperatorSpec
-from headrace.testing import short_spark
+from headrace.checkpoint.beside.local_files import LocalFiles
+from headrace.checkpoint.beside.record_log import stored_record
+from headrace.plan.frontier import TimeInputs
+from headrace.plan.spec import OperatorSpec
+from headrace.spark.driver.checkpoint_files import HadoopFiles
+from headrace.spark.driver.driver import RunningCoordinator, coordinator_for
+from headrace.spark.task.task import TaskPlan, task_of
+from headrace.testing.crash import short_spark
 
 pytestmark = pytest.mark.spark
 
@@ -130,9 +134,10 @@ def test_counts_go_on_over_batches_and_restarts(bench: Bench) -> None:
     assert bench.run(bench.counts(counting(), bench.source())) == [(0, 1, 1), (0, 2, 2), (1, 2, 3)]
     bench.feed([1, 5])
     assert bench.run(bench.counts(counting(), bench.source())) == [(2, 1, 2), (2, 5, 1)]
-    record = json.loads((bench.folder / "ck/headrace-operators/counts.json").read_text())
-    assert record["begun"] == [0, 1, 2]
-    assert record["location"] == str(bench.folder / "ck/headrace-state")
+    record = stored_record(LocalFiles(f"file:{bench.folder}/ck"), "counts")
+    assert record is not None
+    assert record.begun == (0, 1, 2)
+    assert record.location == str(bench.folder / "ck/headrace-state")
     progress = bench.coordinator.progress(bench.query.id, "counts")
     assert [(batch.batch, batch.partitions, batch.rows_in) for batch in progress] == [(2, 2, 2)]
 
@@ -153,7 +158,7 @@ def test_event_times_reach_the_host_in_their_batch(bench: Bench) -> None:
     bench.feed([1, 2], second=1100)
     timed = bench.source().withColumn("ts", F.timestamp_seconds("ts")).withWatermark("ts", "10 seconds")
     node = timed._jdf.queryExecution().analyzed().nodeId().toString()
-    bench.run(bench.counts(DELAYED, timed, nodes=(node,)))
+    bench.run(bench.counts(DELAYED, timed, times=TimeInputs((node,), direct=(node,))))
     progress = bench.coordinator.progress(bench.query.id, "timed")
     assert [batch.watermark_ms for batch in progress] == [1_000_000, 1_100_000]
 
@@ -180,7 +185,7 @@ def test_two_operators_of_one_name_are_refused(bench: Bench) -> None:
 def test_a_removed_record_is_not_a_silent_restart(bench: Bench) -> None:
     bench.feed([1])
     bench.run(bench.counts(counting(), bench.source()))
-    (bench.folder / "ck/headrace-operators/counts.json").unlink()
+    shutil.rmtree(bench.folder / "ck/headrace-operators/counts.log")
     bench.feed([1])
     with pytest.raises(Exception, match="has no record at batch 1"):
         bench.run(bench.counts(counting(), bench.source()))
@@ -211,9 +216,17 @@ def test_small_files_through_hadoop(spark: SparkSession, tmp_path: Path) -> None
         files.write("a/b.json", text)
         assert files.read("a/b.json") == text
         assert LocalFiles(root).read("a/b.json") == text
+    assert files.put("a/1", "one")
+    assert not files.put("a/1", "two")
+    assert files.read("a/1") == LocalFiles(root).read("a/1") == "one"
+    assert files.list("a") == ["1", "b.json"]
+    files.remove("a/1")
+    files.remove("a/1")
+    assert files.list("a") == ["b.json"]
+    assert not list((tmp_path / "ck/a").glob("*.tmp")), "nothing is left behind"
 
 
 def test_the_task_is_light() -> None:
     heavy = "[name for name in ('numba', 'pandas', 'pyspark') if name in sys.modules]"
-    program = f"import sys, headrace.spark.task; print({heavy})"
+    program = f"import sys, headrace.spark.task.task; print({heavy})"
     assert subprocess.check_output([sys.executable, "-c", program], text=True).strip() == "[]"

@@ -12,10 +12,13 @@ from pyspark.sql import functions as F
 
 import headrace as hr
 from headrace.errors import QueryError
-from headrace.spark.join import Drawn, JoinRequest, Side, draw_join
-from headrace.spark.operator import session_options
-from headrace.spark.plans import operators_below, watermarks
-from headrace.spec import TIME
+from headrace.plan.spec import (
+    TIME,
+    WindowJoin,
+)
+from headrace.spark.build.joins.request import JoinRequest, Side
+from headrace.spark.build.recipe import Blueprint, session_options
+from headrace.spark.language.plans import operators_below, watermarks
 
 pytestmark = pytest.mark.spark
 
@@ -49,9 +52,9 @@ def _ended(spark: SparkSession) -> Iterator[None]:
         coordinator.close()
 
 
-def drawn(left: hr.Stream, right: hr.Stream, on: Any, how: Any = "inner") -> Drawn:
+def drawn(left: hr.Stream, right: hr.Stream, on: Any, how: Any = "inner") -> Blueprint:
     request = JoinRequest(Side(left.df, left.time), Side(right.df, right.time), on, WINDOW, how, None)
-    return draw_join(request, session_options(left.df.sparkSession))
+    return request.draw(session_options(left.df.sparkSession))
 
 
 def refused(build: Any, *words: str) -> None:
@@ -73,19 +76,19 @@ def test_keys_come_once_then_the_window_then_both_sides(people: hr.Stream, sales
 def test_columns_of_equal_type_share_an_input_and_the_event_time_needs_none(
     people: hr.Stream, sales: hr.Stream
 ) -> None:
-    spec = drawn(people, sales, [("id", "seller")]).blueprint.spec
+    spec = drawn(people, sales, [("id", "seller")]).spec
     assert [(field.name, field.type) for field in spec.inputs] == [
         ("v0", "string"),
         ("v1", "int32"),
         ("v2", "decimal(10,0)"),
     ]
-    assert spec.join is not None
-    assert [(field.label, field.name) for field in spec.join.left] == [
+    assert isinstance(spec.work, WindowJoin)
+    assert [(field.label, field.name) for field in spec.work.left] == [
         ("name", "v0"),
         ("seen", TIME),
         ("age", "v1"),
     ]
-    assert [(field.label, field.name) for field in spec.join.right] == [
+    assert [(field.label, field.name) for field in spec.work.right] == [
         ("opened", TIME),
         ("title", "v0"),
         ("price", "v2"),
@@ -94,17 +97,17 @@ def test_columns_of_equal_type_share_an_input_and_the_event_time_needs_none(
 
 
 def test_it_goes_by_the_watermarks_of_both_sides(people: hr.Stream, sales: hr.Stream) -> None:
-    blueprint = drawn(people, sales, [("id", "seller")]).blueprint
+    blueprint = drawn(people, sales, [("id", "seller")])
     assert blueprint.spec.delays_ms == (4000, 2000)
     marks = [mark.node for stream in (people, sales) for mark in watermarks(stream.df)]
-    assert list(blueprint.watermark_nodes) == marks
+    assert list(blueprint.times.nodes) == marks
     assert len(watermarks(people.join(sales, on=[("id", "seller")], window=WINDOW))) == 2
 
 
 def test_a_stream_may_be_joined_with_itself(people: hr.Stream) -> None:
     other = hr.Stream(people.df.select("id", F.col("name").alias("other"), "seen").drop("name"), "seen")
     renamed = hr.Stream(other.df.withColumnRenamed("seen", "again"), "again")
-    blueprint = drawn(people, renamed, "id").blueprint
+    blueprint = drawn(people, renamed, "id")
     assert blueprint.spec.delays_ms == (4000,)
     out = people.join(renamed, on="id", window=WINDOW, how="full")
     assert out.columns == ["id", "window", "name", "seen", "age", "other", "again"]
@@ -138,7 +141,7 @@ def test_what_is_not_a_join_is_refused(people: hr.Stream, sales: hr.Stream) -> N
     pair = [("id", "seller")]
     refused(lambda: people.join(sales.df, on=pair, window=WINDOW), "DataFrame", "hr.stream")
     refused(lambda: people.join(sales, on=pair, window="10 seconds"), "10 seconds", "hr.tumbling")
-    refused(lambda: people.join(sales, on=pair, window=WINDOW, how="outer"), "outer", "full")
+    refused(lambda: people.join(sales, on=pair, window=WINDOW, how="semi"), "semi", "full")
     refused(lambda: people.join(sales, on=("id", "seller"), window=WINDOW), "on=", "<left>")
     refused(lambda: people.join(sales, on=[("id",)], window=WINDOW), "pair")
     refused(lambda: people.join(sales, on=[], window=WINDOW), "needs a key")

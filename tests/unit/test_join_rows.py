@@ -12,23 +12,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.spec import (
+from headrace.operators.window_join import join_of
+from headrace.plan.spec import (
     ALONE,
     LEFT,
     RIGHT,
     TIME,
     Field,
     How,
-    Join,
     OperatorSpec,
     Window,
+    WindowJoin,
     input_schema,
     output_schema,
 )
-from headrace.store.join import join_of
-from headrace.store.kept import KeptLayout, run_of, times_in
-from headrace.store.kept_groups import Groups, groups_of
-from headrace.store.run import Run
+from headrace.rows.run import Run
+from headrace.store.rows.groups import Groups, groups_of
+from headrace.store.rows.kept_layout import KeptLayout, run_of, times_in
 
 WIDTH = 10
 
@@ -40,13 +40,12 @@ def spec_of(how: How) -> OperatorSpec:
         name="join-1",
         keys=(Field("k0", "int32", "k"),),
         inputs=(Field("v0", "string", "name"), Field("v1", "int64", "price")),
-        accumulators=(),
+        work=WindowJoin(how, left, right),
         window=Window(WIDTH),
         emit="final",
         timed=True,
         delays_ms=(0, 0),
         partitions=1,
-        join=Join(how, left, right),
         store="aar",
     )
 

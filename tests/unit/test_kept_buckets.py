@@ -6,9 +6,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from headrace.spec import Window
-from headrace.store.kept_ahead import read_ahead
-from headrace.store.kept_buckets import (
+from headrace.plan.spec import Window
+from headrace.store.append.buckets import (
     FILE_BYTES,
     Due,
     bucket_of,
@@ -17,6 +16,7 @@ from headrace.store.kept_buckets import (
     due_windows,
     files_of,
 )
+from headrace.store.append.read_ahead import read_ahead
 
 
 def test_buckets_are_aligned_with_windows_before_the_epoch_too() -> None:

@@ -11,8 +11,18 @@ import pyarrow as pa
 import pytest
 
 from headrace.errors import TryAgain
-from headrace.spec import Field, Holistic, Join, OperatorSpec, Window, input_schema
-from headrace.store.kept import (
+from headrace.plan.spec import (
+    Field,
+    Holistic,
+    HolisticResult,
+    OperatorSpec,
+    Window,
+    WindowJoin,
+    input_schema,
+)
+from headrace.rows.run import Run
+from headrace.store.append.merge import PackedRun, by_range, compact_kept, concatenated, packed, range_parts
+from headrace.store.rows.kept_layout import (
     KeptLayout,
     by_time,
     ordered,
@@ -24,25 +34,23 @@ from headrace.store.kept import (
     times_in,
     with_hashes,
 )
-from headrace.store.kept_merge import PackedRun, by_range, compact_kept, concatenated, packed, range_parts
-from headrace.store.run import Run
-from headrace.store.seal import write_segment
-from headrace.store.segment import Segment
+from headrace.store.segments.file import SegmentFile
+from headrace.store.segments.reader import Segment
+from headrace.store.segments.writer import write_segment
 
 TYPES = {"v0": "string", "v1": "decimal(20,3)", "v2": "double", "v3": "bool", "v4": "int16"}
 SPEC = OperatorSpec(
     name="kept",
     keys=(Field("k0", "string", "a"), Field("k1", "int32", "b")),
     inputs=tuple(Field(name, kind, name) for name, kind in TYPES.items()),
-    accumulators=(),
+    work=Holistic((HolisticResult("list", "v0", "string"),)),
     window=Window(1_000_000),
     emit="final",
     timed=True,
     delays_ms=(0,),
     partitions=1,
-    holistics=(Holistic("list", "v0", "string"),),
 )
-PAIRED = OperatorSpec(**{**SPEC.__dict__, "holistics": (), "join": Join("inner", ("v0",), ("v1",))})
+PAIRED = OperatorSpec(**{**SPEC.__dict__, "work": WindowJoin("inner", ("v0",), ("v1",))})
 
 
 def batch_of(seed: int, n: int, spec: OperatorSpec = SPEC, keys: int = 7) -> pa.RecordBatch:
@@ -77,7 +85,7 @@ def test_rows_come_back_as_they_were(spec: OperatorSpec, hashed: bool) -> None:
     layout, batch = KeptLayout(spec, hashed), batch_of(1, 200, spec)
     assert rows_of(layout, pieces_of(layout, batch)).equals(batch)
     run = run_of(layout, batch)
-    assert (np.diff(run.hashes.astype(object)) >= 0).all()
+    assert (np.diff(run.order.astype(object)) >= 0).all()
     assert counted(rows_of(layout, run)) == counted(batch)
 
 
@@ -95,8 +103,8 @@ def test_rows_ordered_by_time_know_their_hash() -> None:
     run = ordered(by_time(layout, pieces_of(layout, batch)))
     times = times_in(layout, run)
     assert (np.diff(times) >= 0).all()
-    assert int(run.hashes[0]) == time_bound(int(times[0]))
-    hashes = with_hashes(layout, run).hashes.view(np.int64)
+    assert int(run.order[0]) == time_bound(int(times[0]))
+    hashes = with_hashes(layout, run).order.view(np.int64)
     assert sorted(hashes.tolist()) == sorted(batch.column("__hash").to_pylist())
 
 
@@ -112,7 +120,7 @@ def sources(folder: Path, layout: KeptLayout, batches: list[pa.RecordBatch]) -> 
 
 def stored(path: Path, layout: KeptLayout, run: Run) -> Segment:
     write_segment(path, layout.width, [(5, [run])], layout.variable_words, block_bytes=512, sync=False)
-    return Segment.open(path, layout.width, layout.variable_key_words)
+    return SegmentFile.open(path, layout.width, layout.variable_key_words)
 
 
 @pytest.mark.parametrize("chunk_rows", [1, 40, 10_000])
@@ -120,7 +128,7 @@ def test_a_merge_keeps_every_row_and_no_hash_is_in_two_chunks(tmp_path: Path, ch
     layout, batches = KeptLayout(SPEC), [batch_of(seed, 60) for seed in range(5)]
     chunks = list(by_range(sources(tmp_path, layout, batches), layout, chunk_rows))
     assert counted(*(rows_of(layout, chunk) for chunk in chunks)) == counted(*batches)
-    seen = [set(chunk.hashes.tolist()) for chunk in chunks]
+    seen = [set(chunk.order.tolist()) for chunk in chunks]
     assert sum(map(len, seen)) == len(set().union(*seen))
     assert all(len(hashes) == 1 for hashes in seen) == (chunk_rows == 1)
     assert len(chunks) == 1 or chunk_rows < 10_000
@@ -158,6 +166,6 @@ def test_compaction_keeps_live_sections_and_stops_when_told(tmp_path: Path) -> N
         compact_kept(inputs, path, layout, lambda _: True, stop)
     assert not path.exists()
     assert compact_kept(inputs, path, layout, lambda _: True, chunk_rows=30) is not None
-    out = Segment.open(path, layout.width, layout.variable_key_words)
+    out = SegmentFile.open(path, layout.width, layout.variable_key_words)
     chunks = out.scan(5, 1000)
     assert counted(*(rows_of(layout, chunk) for chunk in chunks)) == counted(*batches)

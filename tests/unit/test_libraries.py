@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from headrace.host.libraries import unwritten
+from headrace.host.process.libraries import unwritten
 
 SMAPS = """\
 7f0000000000-7f0000003000 r--p 00000000 fe:00 12                         /opt/with space/libcompiler.so
@@ -34,7 +34,7 @@ VmFlags: rd mr me ms
 
 GOES_ON = """
 import numba, numpy, pyarrow
-from headrace.host.libraries import let_go_of_files
+from headrace.host.process.libraries import let_go_of_files
 twice = numba.njit(lambda n: 2 * n)
 assert twice(21) == 42
 let_go_of_files()

@@ -8,19 +8,19 @@ import numpy as np
 import pytest
 
 from headrace.checkpoint.log import LocalLog, Planned
-from headrace.errors import StateCorrupt, TryAgain
+from headrace.errors import Fenced, StateCorrupt, TryAgain
 from headrace.format.manifest import Manifest
 from headrace.format.names import Attempt
-from headrace.store.run import Run
+from headrace.rows.run import Run
 
 
-def manifest_of(version: int, attempt: int = 1) -> Manifest:
+def manifest_of(version: int, attempt: int = 1, run: int = 1) -> Manifest:
     return Manifest(
         write_id="w",
         version=version,
         parent_write_id=None,
         parent_version=None,
-        run=1,
+        run=run,
         attempt=attempt,
         operator_digest="d",
         partition=0,
@@ -46,10 +46,14 @@ def log(tmp_path: Path) -> LocalLog:
     return log
 
 
-def write(log: LocalLog, version: int, attempt: int = 1) -> Path:
+def write(log: LocalLog, version: int, attempt: int = 1, run: int = 1) -> Path:
     sections = [(-5, [run_of(3, b"abc"), run_of(1)]), (7, [run_of(0)])]
     draft = log.draft([Planned("segments/a", "rows", sections), Planned("segments/b", "timers", [])])
-    draft.finish(manifest_of(version, attempt), "manifests/parent", "{}", ["segments/x"])
+    try:
+        draft.finish(manifest_of(version, attempt, run), "manifests/parent", "{}", ["segments/x"])
+    except BaseException:
+        draft.discard()
+        raise
     (path,) = log.folder.glob("*.log")
     return path
 
@@ -79,8 +83,26 @@ def test_a_newer_entry_takes_the_place_of_the_older_ones(log: LocalLog) -> None:
     write(log, 4)
     write(log, 4, attempt=2)
     assert log.entries() == [Attempt(4, 1, 2)]
-    write(log, 5)
-    assert log.entries() == [Attempt(5, 1, 1)]
+    write(log, 5, attempt=3)
+    assert log.entries() == [Attempt(5, 1, 3)]
+
+
+@pytest.mark.parametrize("newer", [Attempt(5, 1, 2), Attempt(4, 1, 2), Attempt(4, 2, 1), Attempt(3, 2, 1)])
+def test_a_revived_host_cannot_erase_a_newer_entry(log: LocalLog, newer: Attempt) -> None:
+    """Two hosts share the folder; the older one wakes up after the newer one has acknowledged its epoch."""
+    path = write(log, newer.version, newer.attempt, newer.run)
+    acknowledged = path.read_bytes()
+    with pytest.raises(Fenced, match="newer entry") as refused:
+        write(log, 4)
+    assert path.name in refused.value.message
+    assert log.entries() == [newer]
+    assert path.read_bytes() == acknowledged
+
+
+def test_a_later_start_logs_a_lower_version_after_a_rollback(log: LocalLog) -> None:
+    write(log, 5, attempt=9)
+    write(log, 4, attempt=1, run=2)
+    assert log.entries() == [Attempt(4, 2, 1)]
 
 
 def test_every_cut_and_every_flipped_byte_is_found(log: LocalLog) -> None:
@@ -112,7 +134,7 @@ def test_a_full_disk_is_said_clearly(log: LocalLog, monkeypatch: pytest.MonkeyPa
     def full(*_: object) -> list[int]:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("headrace.checkpoint.log._write_run", full)
+    monkeypatch.setattr("headrace.checkpoint.log.write_run", full)
     with pytest.raises(TryAgain, match="No space left") as refused:
         write(log, 4)
     assert "free space" in refused.value.hint

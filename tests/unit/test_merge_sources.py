@@ -10,10 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from segment_rows import SHAPE, run_of, spreads, table_of, tables
 
-from headrace.store.merge import merge
-from headrace.store.run import Run
-from headrace.store.seal import write_segment
-from headrace.store.segment import Segment
+from headrace.rows.run import Run
+from headrace.store.segments.file import SegmentFile
+from headrace.store.segments.merge import merge
+from headrace.store.segments.reader import Segment
+from headrace.store.segments.writer import write_segment
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +25,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def stored(path: Path, run: Run, block_bytes: int = 4096) -> Segment:
     sections = [(5, [run])]
     write_segment(path, SHAPE.width, sections, SHAPE.variable_words, block_bytes=block_bytes, sync=False)
-    return Segment.open(path, SHAPE.width, SHAPE.variable_key_words)
+    return SegmentFile.open(path, SHAPE.width, SHAPE.variable_key_words)
 
 
 @settings(max_examples=60, deadline=None)
@@ -65,7 +66,7 @@ def test_chunks_stay_near_the_limit(tmp_path, top):
     chunks = list(merge([new, middle, (segment, 5)], SHAPE, 1000))
     assert max(map(len, chunks)) < 2500
     assert len(chunks) < 200
-    merged = np.concatenate([chunk.hashes for chunk in chunks])
+    merged = np.concatenate([chunk.order for chunk in chunks])
     assert (merged == np.unique(np.concatenate(picked))).all()
     newest = np.concatenate([chunk.words[:, 4] for chunk in chunks])
     wanted = np.where(np.isin(merged, picked[2]), 2, np.where(np.isin(merged, picked[1]), 1, 0))

@@ -57,7 +57,16 @@ def test_a_number_that_does_not_fit_is_refused() -> None:
     with pytest.raises(ValueError, match="does not fit"):
         names.manifest_name(10**12, 1, 1)
     with pytest.raises(ValueError, match="does not fit"):
-        names.manifest_name(-1, 1, 1)
+        names.manifest_name(-2, 1, 1)
+
+
+def test_initial_state_sorts_before_the_first_batch() -> None:
+    initial, first = names.manifest_name(names.INITIAL, 1, 0), names.manifest_name(0, 1, 0)
+    assert initial < first
+    assert names.parse_manifest(initial) == (-1, 1, 0)
+    segment = names.parse_segment(names.segment_name(-1, 1, 0, 7))
+    assert segment is not None
+    assert segment.attempt.version == -1
 
 
 awkward = st.one_of(

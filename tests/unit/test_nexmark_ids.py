@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.bench.nexmark import NexmarkConfig, NexmarkGenerator
+from headrace.generators.nexmark import NexmarkConfig, NexmarkGenerator
 
 MASK = (1 << 64) - 1
 GAMMA = 0x9E3779B97F4A7C15

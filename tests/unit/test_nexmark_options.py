@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.bench.nexmark.config import NexmarkConfig
-from headrace.bench.nexmark.options import NexmarkOptions
 from headrace.errors import QueryError
+from headrace.generators.nexmark.config import NexmarkConfig
+from headrace.generators.nexmark.options import NexmarkOptions
 
 
 def test_defaults_are_beams() -> None:

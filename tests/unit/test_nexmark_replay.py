@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.bench.nexmark import VIEWS, NexmarkConfig, NexmarkGenerator, schema
 from headrace.errors import QueryError
+from headrace.generators.nexmark import VIEWS, NexmarkConfig, NexmarkGenerator, schema
 
 BUSY = NexmarkGenerator(NexmarkConfig(seed=3, out_of_order_group=30, late_probability=0.2))
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from headrace.bench.nexmark import NexmarkConfig, NexmarkGenerator
+from headrace.generators.nexmark import NexmarkConfig, NexmarkGenerator
 
 EVENTS = 200_000
 GENERATOR = NexmarkGenerator(NexmarkConfig(seed=11))

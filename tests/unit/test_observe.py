@@ -7,9 +7,16 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from headrace.spec import GROUP, TIME, WINDOW_END, WINDOW_START, Window
-from headrace.store.observe import Observed, Observer, fit
-from headrace.testing.store_contract import SECOND, SESSION, SLIDE, TUMBLE, keeping
+from headrace.plan.spec import (
+    GROUP,
+    TIME,
+    WINDOW_END,
+    WINDOW_START,
+    Grouped,
+    Window,
+)
+from headrace.store.adaptive.observe import Observed, Observer, fit
+from headrace.testing.contracts.store_contract import SECOND, SESSION, SLIDE, TUMBLE, keeping
 
 WHOLE = Window(10 * SECOND, slide_us=2 * SECOND)  # the slide divides the width: a slice is a slide
 READ = Observed(
@@ -79,7 +86,7 @@ def test_reads_are_counted_by_epoch() -> None:
 
 def test_first_and_last_reads_are_told_from_those_between() -> None:
     """Windows of 10 s every 4 s: the last 4 s were in none before, the first 4 s will be in none after."""
-    observer = Observer(replace(keeping(SLIDE), accumulators=(), holistics=(), grouped=True))
+    observer = Observer(replace(keeping(SLIDE), work=Grouped()))
     times = [s * SECOND for s in (0, 5, 6, 9)]
     bounds = {WINDOW_START: [0] * 4, WINDOW_END: [10 * SECOND] * 4}
     observer.read(pa.RecordBatch.from_pydict({**bounds, GROUP: [0, 0, 1, 1], TIME: times}))

@@ -10,27 +10,37 @@ from typing import Literal
 import pyarrow as pa
 import pytest
 
-from headrace.spark.apply_calls import groups_in
-from headrace.spec import TIME, WINDOW_START, Field, OperatorSpec, Window, input_schema
-from headrace.store import kept_store
-from headrace.store.budget import MemoryBudget
-from headrace.store.contract import FileKind, Sections, Store
-from headrace.store.open import open_store
-from headrace.store.seal import write_segment
-from headrace.store.segment import Segment
+from headrace.operators.open import open_store
+from headrace.plan.spec import (
+    TIME,
+    WINDOW_START,
+    Field,
+    Grouped,
+    OperatorSpec,
+    Window,
+    input_schema,
+)
+from headrace.spark.task.apply_calls import groups_in
+from headrace.store.append import kept_store
+from headrace.store.base.contract import Store
+from headrace.store.base.files import FileKind, Sections
+from headrace.store.base.share import FixedShare
+from headrace.store.segments.file import SegmentFile
+from headrace.store.segments.reader import Segment
+from headrace.store.segments.writer import write_segment
+from headrace.testing.contracts.store_lab import FlushedBy
 
 WIDTH_US, SLIDE_US = 30, 12
 SPEC = OperatorSpec(
     name="all",
     keys=(),
     inputs=(Field("v0", "int64", "amount"), Field("v1", "string", "name")),
-    accumulators=(),
+    work=Grouped(),
     window=Window(WIDTH_US, 0, SLIDE_US),
     emit="final",
     timed=True,
     delays_ms=(0,),
     partitions=1,
-    grouped=True,
 )
 Row = tuple[int, int]  # event time, a number that no other row has
 
@@ -48,14 +58,14 @@ def batch_of(rows: list[Row]) -> pa.RecordBatch:
 def store_in(folder: Path, name: Literal["aar", "range"], share: int) -> Store:
     numbers = itertools.count()
 
-    def seal(kind: FileKind, sections: Sections) -> Segment:
+    def flush(kind: FileKind, sections: Sections) -> Segment:
         path, shape = folder / f"{next(numbers)}.segment", kind.shape
         write_segment(path, shape.width, sections, shape.variable_words, sync=False)
-        return Segment.open(path, shape.width, shape.variable_key_words, kind=kind.name)
+        return SegmentFile.open(path, shape.width, shape.variable_key_words, kind=kind.name)
 
     spec = OperatorSpec.from_json(SPEC.to_json().replace('"store": "rmw"', f'"store": "{name}"'))
     assert spec.store == name
-    return open_store(spec, MemoryBudget(1, share_min=share), seal, [], None, 0)
+    return open_store(spec, FixedShare(share), FlushedBy(flush), [], None, 0)
 
 
 @pytest.mark.parametrize("share", [1 << 9, 1 << 20])
@@ -64,7 +74,7 @@ def test_a_window_comes_in_pieces_and_is_one_table(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: Literal["aar", "range"], share: int
 ) -> None:
     monkeypatch.setattr(kept_store, "CHUNK_BYTES_MIN", 1 << 9)
-    monkeypatch.setattr(kept_store, "CHUNK_ROWS", 7)
+    monkeypatch.setattr(kept_store, "READ_ROWS", 7)
     store, drawn, fed = store_in(tmp_path, name, share), random.Random(5), list[Row]()
     number, seen, pieces = itertools.count(), dict[int, list[Row]](), 0
     for epoch in range(6):

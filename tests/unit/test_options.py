@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headrace.errors import SettingError
-from headrace.options import SETTINGS, Options, parse_bytes, read_options
+from headrace.plan.options import SETTINGS, Options, parse_bytes, read_options
 
 
 def test_defaults_follow_the_parallelism() -> None:
@@ -34,10 +34,32 @@ def test_every_setting_is_read() -> None:
         "spark.headrace.combine": "on",
         "spark.headrace.space.amplification": "2.5",
         "spark.headrace.instances": "3",
+        "spark.headrace.bridge": "jvm",
+        "spark.headrace.timing": "spark",
+        "spark.headrace.history": "2m",
+        "spark.headrace.metrics.port": "9464",
+        "spark.headrace.log.fsync": "true",
     }
     assert len(conf) == len(SETTINGS)
     assert read_options(conf, 1) == Options(
-        "/data/my state", "/fast", 3, True, 256 << 20, 8, "executor", "memory", "upload", 0.1, "on", 2.5, 3
+        "/data/my state",
+        "/fast",
+        3,
+        True,
+        256 << 20,
+        8,
+        "executor",
+        "memory",
+        "upload",
+        0.1,
+        "on",
+        2.5,
+        3,
+        "jvm",
+        "spark",
+        2 << 20,
+        9464,
+        True,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from headrace.kernels.order import by_hash
+from headrace.kernels.core.order import by_hash
 
 RANDOM = np.random.default_rng(3)
 EVEN = RANDOM.integers(0, 1 << 63, 20_000).astype(np.uint64)

@@ -9,13 +9,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from headrace.spec import Accumulator, Field, OperatorSpec, Window
-from headrace.store import panes
-from headrace.store.layout import RowLayout
-from headrace.store.run import Run
-from headrace.store.seal import write_segment
-from headrace.store.segment import Segment
-from headrace.store.table import Table
+from headrace.plan.spec import (
+    Accumulator,
+    Field,
+    Fold,
+    OperatorSpec,
+    Window,
+)
+from headrace.rows.layout import RowLayout
+from headrace.rows.run import Run
+from headrace.store.fold import panes
+from headrace.store.segments.file import SegmentFile
+from headrace.store.segments.writer import write_segment
+from headrace.store.tables.table import Table
 
 PARTS, LIMIT = 16, 64
 LAYOUT = RowLayout(
@@ -23,7 +29,7 @@ LAYOUT = RowLayout(
         name="counts",
         keys=(Field("k0", "int64", "key"),),
         inputs=(),
-        accumulators=(Accumulator("count", None, "int64"),),
+        work=Fold((Accumulator("count", None, "int64"),)),
         window=Window(10, 0, 2),
         emit="final",
         timed=True,
@@ -45,7 +51,7 @@ def pane(keys: np.ndarray[Any, Any], hashes: np.ndarray[Any, Any] | None = None)
 def stored(path: Path, keys: np.ndarray[Any, Any]) -> panes.Pane:
     """The same in a segment."""
     write_segment(path, LAYOUT.width, [(0, [pane(keys).table.whole_run()])], ())
-    return panes.Pane(0, Table(LAYOUT), (Segment.open(path, LAYOUT.width, ()),))
+    return panes.Pane(0, Table(LAYOUT), (SegmentFile.open(path, LAYOUT.width, ()),))
 
 
 def ranges(parts: list[panes.Pane], patch: pytest.MonkeyPatch) -> list[tuple[int, int]]:

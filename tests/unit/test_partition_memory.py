@@ -6,7 +6,6 @@ left over (descriptors, staged files, shares of the memory budget) is given back
 
 from __future__ import annotations
 
-import itertools
 import os
 import shutil
 from dataclasses import replace
@@ -19,27 +18,38 @@ import pytest
 
 from headrace.blob.files import FileBlobs
 from headrace.blob.retry import Retry
-from headrace.checkpoint.publish import ManifestPublisher
+from headrace.checkpoint.epoch_files import PublishedFiles
+from headrace.checkpoint.home import PartitionHome
+from headrace.checkpoint.pipeline import Crew
 from headrace.clock import SystemClock
 from headrace.errors import TryAgain
-from headrace.host import service as service_module
-from headrace.host.contract import Ticket
-from headrace.host.home import PartitionHome, Sealer
-from headrace.host.partition import Partition
-from headrace.host.service import PartitionService
-from headrace.host.transaction import PartitionTransaction
-from headrace.host.upkeep import Compacted
-from headrace.spec import TIME, Accumulator, Field, OperatorSpec, Window, input_schema
-from headrace.store.open import kinds_of
-from headrace.store.run import Run
-from headrace.store.segment import Segment
-from headrace.store.table import Table
+from headrace.host.state.maintenance import Finished
+from headrace.host.state.partition import Partition
+from headrace.host.state.service import PartitionService
+from headrace.host.state.transaction import PartitionTransaction
+from headrace.operators.open import kinds_of
+from headrace.plan.spec import (
+    TIME,
+    Accumulator,
+    Field,
+    Fold,
+    OperatorSpec,
+    Window,
+    input_schema,
+)
+from headrace.plan.times import TIMES
+from headrace.rows.run import Run
+from headrace.store.base.contract import Store
+from headrace.store.base.jobs import Compaction
+from headrace.store.tables.table import Table
+from headrace.testing import ManualClock
+from headrace.wire.contract import Ticket
 
 SUMS = OperatorSpec(
     name="sums",
     keys=(Field("k0", "int64", "key"),),
     inputs=(Field("v0", "int64", "amount"), Field("v1", "int64", "other")),
-    accumulators=(Accumulator("sum", "v0", "int64"), Accumulator("max", "v1", "int64")),
+    work=Fold((Accumulator("sum", "v0", "int64"), Accumulator("max", "v1", "int64"))),
     window=None,
     emit="changes",
     timed=False,
@@ -81,7 +91,7 @@ def run(service: PartitionService, asked: Ticket, numbers: Numbers, *, commit: b
 
 
 def only(service: PartitionService) -> Partition:
-    (partition,) = service._partitions.values()
+    (partition,) = service.partitions
     return partition
 
 
@@ -102,7 +112,7 @@ def test_memory_of_an_operator_with_other_wire_names_is_not_used(tmp_path: Path)
     swapped = replace(
         SUMS,
         inputs=(Field("v0", "int64", "other"), Field("v1", "int64", "amount")),
-        accumulators=(Accumulator("sum", "v1", "int64"), Accumulator("max", "v0", "int64")),
+        work=Fold((Accumulator("sum", "v1", "int64"), Accumulator("max", "v0", "int64"))),
     )
     again = ticket(tmp_path, 1, 2, start="next", operator=swapped)
     assert run(service, again, {7: (2, 60)}) == {7: (3, 60)}
@@ -113,11 +123,11 @@ def test_a_query_that_ended_leaves_its_memory_to_the_others_and_may_come_back(tm
     service = PartitionService(64 << 20)
     run(service, replace(ticket(tmp_path, 0, 1), query="other"), {7: (1, 0)})
     run(service, ticket(tmp_path, 0, 1), {7: (1, 0)})
-    mine = next(part for key, part in service._partitions.items() if key[1] == "q")
-    before = mine.share.share_bytes
+    _, mine = service.partitions
+    before = mine.share.limit_bytes
     service.ended(["other"])
-    assert [held["store"] for held in service.status()["partitions"]] == [None, "rmw"]
-    assert mine.share.share_bytes > before
+    assert [held["store"] for held in service.status()["partitions"]] == ["rmw"]
+    assert mine.share.limit_bytes > before
     again = replace(ticket(tmp_path, 1, 2), query="other")
     assert run(service, again, {7: (5, 0)}) == {7: (6, 0)}
     service.close()
@@ -141,18 +151,18 @@ def segment_files(folder: Path) -> list[str]:
 
 def test_what_an_epoch_spills_is_on_storage_only_if_it_stays(tmp_path: Path) -> None:
     blobs = FileBlobs(tmp_path)
-    home = PartitionHome(blobs, "p", ManifestPublisher(blobs, "p", SystemClock()), itertools.count())
+    home = PartitionHome.of(blobs, "p", SystemClock())
     asked = ticket(tmp_path, 0, 1)
-    (kind, *_), sealer = kinds_of(asked.operator), Sealer(home, asked, 1)
+    (kind, *_), files = kinds_of(asked.operator), PublishedFiles(home, asked, 1)
     width = kind.shape.width
     run_of_one = Run(np.ones(1, np.uint64), np.ones((1, width), np.uint64), np.zeros(0, np.uint8))
-    done, stays = (sealer(kind, [(number, [run_of_one])]) for number in (1, 2))
+    done, stays = (files.write(kind, [(number, [run_of_one])]) for number in (1, 2))
     assert blobs.list("p/segments/") == [], "nothing has a name yet"
-    assert sealer.nbytes == done.size + stays.size
-    sealer.name(lambda segment: 2 in segment.sections)
+    assert files.nbytes == done.size + stays.size
+    files.keep(lambda segment: 2 in segment.sections)
     assert [f"p/segments/{name}" for name in segment_files(tmp_path)] == blobs.list("p/segments/")
     assert len(segment_files(tmp_path)) == 1
-    assert Path(stays.path).exists()
+    assert home.files.path(stays.file.id).exists()
     assert len(next(iter(done.scan(1, 10)))) == 1, "who reads a file that went reads on"
 
 
@@ -162,11 +172,11 @@ def test_what_an_epoch_spilled_for_several_windows_is_one_file_on_storage(tmp_pa
     service = PartitionService(64 << 20)
     transaction = service.begin(ticket(tmp_path, 0, 1, operator=counts))
     assert isinstance(transaction, PartitionTransaction)
-    store: Any = transaction._store
+    store: Any = transaction.store
     for _ in range(3):
         transaction.apply(rows(counts, {7: (1, 0), 8: (2, 0)}))
-        transaction._fold()
-        store._spill()
+        transaction.fold()
+        store.spill()
     assert len(segment_files(tmp_path)) == 3
     assert list(transaction.finish([0])) == []
     transaction.commit()
@@ -186,10 +196,9 @@ def test_an_epoch_that_is_given_up_leaves_no_files(tmp_path: Path) -> None:
     transaction = service.begin(asked)
     transaction.apply(rows(asked.operator, {8: (1, 0)}))
     assert isinstance(transaction, PartitionTransaction)
-    transaction._fold()
-    assert isinstance(transaction._sealer, Sealer)
-    store: Any = transaction._store
-    store._spill()
+    transaction.fold()
+    store: Any = transaction.store
+    store.spill()
     assert len(segment_files(tmp_path)) == len(committed) + 1
     transaction.abort()
     assert segment_files(tmp_path) == committed
@@ -202,14 +211,14 @@ def test_what_a_store_had_to_spill_counts_as_memory_that_it_needs(tmp_path: Path
     transaction = service.begin(asked)
     assert isinstance(transaction, PartitionTransaction)
     transaction.apply(rows(asked.operator, dict.fromkeys(range(1000), (1, 0))))
-    transaction._fold()
-    store: Any = transaction._store
-    store._spill()
-    spilled = transaction._sealer.nbytes
+    transaction.fold()
+    store: Any = transaction.store
+    store.spill()
+    spilled = store.files.nbytes
     transaction.apply(rows(asked.operator, {8: (1, 0)}))
-    transaction._fold()
+    transaction.fold()
     assert spilled > 0
-    assert transaction._share.needed_bytes == store.memory_bytes + spilled
+    assert only(service).share.needed_bytes == store.memory_bytes + spilled
     transaction.abort()
     service.close()
 
@@ -242,45 +251,52 @@ def test_a_segment_that_cannot_be_placed_leaves_nothing(tmp_path: Path) -> None:
             raise TryAgain("no space")
 
     blobs = Full(tmp_path)
-    publisher = ManifestPublisher(blobs, "p", SystemClock(), Retry(tries=1))
-    home = PartitionHome(blobs, "p", publisher, itertools.count())
-    sealer = Sealer(home, ticket(tmp_path, 0, 1), 1)
-    sealer(kinds_of(ticket(tmp_path, 0, 1).operator)[0], [])
+    home = PartitionHome.of(blobs, "p", SystemClock(), retry=Retry(tries=1))
+    files = PublishedFiles(home, ticket(tmp_path, 0, 1), 1)
+    files.write(kinds_of(ticket(tmp_path, 0, 1).operator)[0], [])
     with pytest.raises(TryAgain, match="no space"):
-        sealer.name(lambda _: True)
+        files.keep(lambda _: True)
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
-def offered(partition: Partition, inputs: tuple[Segment, ...]) -> Path:
-    """A compaction that has finished, as `Upkeep` offers it."""
-    staged = partition.home.stage()
-    shutil.copy(inputs[0].path, staged)
-    partition.offer(Compacted(inputs, Segment.open(staged, inputs[0].width, ())))
-    return staged
+def delivered(partition: Partition, store: Store) -> Path:
+    """A compaction that has finished, as `Upkeep` delivers it; the path of its staged file."""
+    first = store.segments[0]
+    (kind, *_), home = kinds_of(SUMS), partition.home
+    copied = home.staged(kind, lambda path: bool(shutil.copy(home.files.path(first.file.id), path)))
+    assert copied is not None
+    job = Compaction(tuple(store.segments), kind, lambda *_: True)
+    partition.deliver(store, Finished(job, [copied]))
+    return home.files.path(copied.file.id)
 
 
 def test_compactions_that_no_commit_takes_are_removed(tmp_path: Path) -> None:
     service = PartitionService(64 << 20)
     run(service, ticket(tmp_path, 0, 1), {7: (1, 0)})
     partition = only(service)
-    assert partition._store is not None
-    first, second = (offered(partition, tuple(partition._store.segments)) for _ in range(2))
+    assert partition.store is not None
+    first, second = (delivered(partition, partition.store) for _ in range(2))
     assert (first.exists(), second.exists()) == (False, True)
     service.close()
     assert not second.exists()
 
 
-def test_idle_partitions_make_room_for_new_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    service = PartitionService(64 << 20)
+def working(service: PartitionService) -> int:
+    return sum(not partition.is_at_rest for partition in service.partitions)
+
+
+def test_idle_partitions_make_room_for_new_ones(tmp_path: Path) -> None:
+    clock = ManualClock()
+    service = PartitionService(64 << 20, crew=Crew(clock=clock, watched=False))
     run(service, ticket(tmp_path, 0, 1), {7: (1, 0)})
     run(service, ticket(tmp_path, 0, 2, query="young"), {7: (1, 0)})
-    assert len(service._budget._open) == 2, "nobody has been idle for long"
-    monkeypatch.setattr(service_module, "IDLE_S", 0.0)
+    assert working(service) == 2, "nobody has been idle for long"
+    clock.advance_ms(TIMES.partition_idle_s * 1000)
     run(service, ticket(tmp_path, 0, 3, query="new"), {7: (1, 0)})
-    assert len(service._budget._open) == 1
+    assert working(service) == 1
     assert [told["memory_bytes"] > 0 for told in service.status()["partitions"]] == [False, False, True]
     assert run(service, ticket(tmp_path, 1, 4), {7: (2, 0)}) == {7: (3, 0)}, "and come back as they were"
-    assert len(service._budget._open) == 2
+    assert working(service) == 2
     service.close()
 
 
@@ -308,7 +324,7 @@ def test_status_looks_at_no_table_beside_a_transaction(
     begun.commit()
     begun = service.begin(ticket(tmp_path, 1, 2, operator=operator))
     begun.apply(rows(operator, dict.fromkeys(range(8, 80), (1, 0))))
-    store = only(service)._store
+    store = only(service).store
     assert store is not None
     monkeypatch.setattr(type(store), "keys_after", lambda *_: pytest.fail("a status counted keys"))
     for name in ("hashes", "view"):

@@ -11,8 +11,11 @@ import pytest
 from headrace.checkpoint.pipeline import CommitPipeline
 from headrace.checkpoint.steps import Limits, Moment, Step, Verdict
 from headrace.errors import Fenced, HeadraceError, StateMissing, TryAgain
+from headrace.plan.times import TIMES
 from headrace.testing.clock import ManualClock
-from headrace.testing.stepped_crew import SteppedJobs, stepped_crew
+from headrace.testing.simulation.stepped_crew import SteppedJobs, stepped_crew
+
+STALLED_MS = TIMES.step_stalled_s * 1000
 
 
 class Recorded:
@@ -31,8 +34,8 @@ class Recorded:
     def seal(self, is_current: Callable[[], bool], *, again: bool) -> None:
         self._do("seal", "seal again" if again else "seal")
 
-    def upload(self, heard: Callable[[], None]) -> None:
-        heard()
+    def upload(self, progressed: Callable[[], None]) -> None:
+        progressed()
         self._do("upload")
 
     def publish(self) -> None:
@@ -131,15 +134,16 @@ class Stuck(Recorded):
         super().__init__()
         self._lab, self._silent_ms = lab, silent_ms
 
-    def upload(self, heard: Callable[[], None]) -> None:
-        super().upload(heard)
+    def upload(self, progressed: Callable[[], None]) -> None:
+        super().upload(progressed)
         if self.done.count("upload") == 1:
             self._lab.clock.sleep_ms(self._silent_ms)
             self._lab.pipeline.look()
 
 
 @pytest.mark.parametrize(
-    ("silent_ms", "away", "uploads"), [(59_000, False, 1), (61_000, False, 2), (61_000, True, 1)]
+    ("silent_ms", "away", "uploads"),
+    [(STALLED_MS - 1, False, 1), (STALLED_MS + 1, False, 2), (STALLED_MS + 1, True, 1)],
 )
 def test_a_step_that_stands_still_is_done_again_unless_storage_is_away(
     lab: Lab, silent_ms: float, away: bool, uploads: int

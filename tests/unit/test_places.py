@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.kernels.session_rows import places
+from headrace.kernels.sessions.rows import places
 
 few = st.integers(0, 9) | st.integers(0, 2**64 - 1)
 

@@ -111,6 +111,16 @@ def test_a_parent_that_was_removed_stops_the_next_version(blobs: MemoryBlobs) ->
     assert versions(blobs, PREFIX) == []
 
 
+def test_a_segment_that_was_removed_stops_the_next_version(blobs: MemoryBlobs) -> None:
+    parent = commit(blobs, manifest(1))
+    child = manifest(2, parent=parent)
+    blobs.put_if_absent(f"{PREFIX}/{child.segments[-1].name}", b"abc")
+    blobs.delete(f"{PREFIX}/{parent.segments[0].name}")
+    with pytest.raises(StateMissing, match=f"{parent.segments[0].name} is gone"):
+        ManifestPublisher(blobs, PREFIX, ManualClock()).publish(child, parent)
+    assert versions(blobs, PREFIX) == [1]
+
+
 def test_a_manifest_cannot_follow_a_stranger(blobs: MemoryBlobs) -> None:
     stranger = commit(blobs, manifest(1, attempt=9))
     with pytest.raises(ValueError, match="another parent"):

@@ -10,15 +10,26 @@ from headrace.blob.memory import MemoryBlobs
 from headrace.checkpoint.operator_record import differences, ensure_operator, read_operator
 from headrace.errors import OperatorChanged, StateCorrupt, StateMissing
 from headrace.format.names import operator_record
-from headrace.ids import new_write_id, spec_digest
-from headrace.spec import TIME, Accumulator, Field, Holistic, Join, OperatorSpec, Window
+from headrace.plan.ids import new_write_id, spec_digest
+from headrace.plan.spec import (
+    TIME,
+    Accumulator,
+    Field,
+    Fold,
+    Grouped,
+    Holistic,
+    HolisticResult,
+    OperatorSpec,
+    Window,
+    WindowJoin,
+)
 from headrace.testing import FaultyBlobs, ManualClock, seeded_outcomes
 
 SPEC = OperatorSpec(
     name="counts",
     keys=(Field("k0", "int64", "user"), Field("k1", "string", "city")),
     inputs=(Field("i0", "double", "amount"), Field("i1", "int32", "price")),
-    accumulators=(Accumulator("count", None, "int64"), Accumulator("sum", "i0", "double")),
+    work=Fold((Accumulator("count", None, "int64"), Accumulator("sum", "i0", "double"))),
     window=Window(60_000_000),
     emit="final",
     timed=True,
@@ -38,15 +49,15 @@ CHANGES = [
     ({"keys": SPEC.keys[:1]}, ["key #2 `city` string is gone"]),
     ({"keys": (*SPEC.keys, Field("k2", "date", "day"))}, ["key #3 `day` date is new"]),
     (
-        {"accumulators": (SPEC.accumulators[0], Accumulator("max", "i1", "int32"))},
+        {"work": Fold((SPEC.work.accumulators[0], Accumulator("max", "i1", "int32")))},
         ["aggregate #2 was sum(amount) double, on overflow error, is now max(price) int32"],
     ),
     (
-        {"accumulators": (Accumulator("count", "i0", "int64"), SPEC.accumulators[1])},
+        {"work": Fold((Accumulator("count", "i0", "int64"), SPEC.work.accumulators[1]))},
         ["aggregate #1 was count(*) int64, is now count(amount) int64 of double"],
     ),
     (
-        {"accumulators": SPEC.accumulators[:1]},
+        {"work": Fold(SPEC.work.accumulators[:1])},
         ["aggregate #2 sum(amount) double, on overflow error is gone"],
     ),
     ({"window": None}, ["the window was 60 s, is now none"]),
@@ -97,30 +108,30 @@ LEFT, RIGHT = (
     (Field("v0", "string", "name"), Field(TIME, "timestamp", "seen")),
     (Field("v0", "string", "title"),),
 )
-JOINED = replace(SPEC, inputs=LEFT[:1], accumulators=(), join=Join("inner", LEFT, RIGHT))
-MEDIAN = replace(SPEC, accumulators=(), holistics=(Holistic("percentile", "i0", "double", (0.5,)),))
-GROUPED = replace(SPEC, accumulators=(), grouped=True)
+JOINED = replace(SPEC, inputs=LEFT[:1], work=WindowJoin("inner", LEFT, RIGHT))
+MEDIAN = replace(SPEC, work=Holistic((HolisticResult("percentile", "i0", "double", (0.5,)),)))
+GROUPED = replace(SPEC, work=Grouped())
 
 KEPT_CHANGES = [
-    (JOINED, {"join": Join("full", LEFT, RIGHT)}, ["the join was inner, is now full"]),
+    (JOINED, {"work": WindowJoin("full", LEFT, RIGHT)}, ["the join was inner, is now full"]),
     (
         JOINED,
-        {"join": Join("inner", LEFT[:1], (Field("v0", "int64", "title"),))},
+        {"work": WindowJoin("inner", LEFT[:1], (Field("v0", "int64", "title"),))},
         [
             "left column #2 `seen` timestamp, the event time is gone",
             "right column `title` was string, is now int64",
         ],
     ),
-    (JOINED, {"join": None, "accumulators": SPEC.accumulators}, ["it was a join, is now an aggregate"]),
+    (JOINED, {"work": SPEC.work}, ["it was a join, is now an aggregate"]),
     (
         MEDIAN,
-        {"holistics": (Holistic("top", "i1", "int32", (3.0,), by="i0"),)},
+        {"work": Holistic((HolisticResult("top", "i1", "int32", (3.0,), by="i0"),))},
         ["aggregate #1 was percentile(amount, 0.5) double, is now top(price, amount, 3) int32"],
     ),
-    (MEDIAN, {"holistics": (), "grouped": True}, ["it was an aggregate, is now a function over groups"]),
+    (MEDIAN, {"work": Grouped()}, ["it was an aggregate, is now a function over groups"]),
     (
         MEDIAN,
-        {"accumulators": SPEC.accumulators[:1]},
+        {"work": Holistic(MEDIAN.work.results, SPEC.work.accumulators[:1])},
         [
             "aggregate #1 was percentile(amount, 0.5) double, is now count(*) int64",
             "aggregate #2 percentile(amount, 0.5) double is new",
@@ -148,7 +159,7 @@ COMPATIBLE = [
     {"delays_ms": (99_000,)},
     {  # only the names on the wire differ
         "inputs": (Field("i9", "double", "amount"),),
-        "accumulators": (SPEC.accumulators[0], Accumulator("sum", "i9", "double")),
+        "work": Fold((SPEC.work.accumulators[0], Accumulator("sum", "i9", "double"))),
     },
 ]
 
@@ -163,7 +174,7 @@ def test_what_leaves_the_state_alone_is_allowed(change: dict[str, object]) -> No
 def test_the_digest_changes_with_the_rows() -> None:
     changed = [
         {"keys": (Field("k0", "string", "user"), SPEC.keys[1])},
-        {"accumulators": SPEC.accumulators[:1]},
+        {"work": Fold(SPEC.work.accumulators[:1])},
         {"window": None},
         {"partitions": 8},
     ]

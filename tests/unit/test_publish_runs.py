@@ -8,7 +8,7 @@ import pytest
 
 from headrace.blob.memory import MemoryBlobs
 from headrace.checkpoint.runs import REMEMBERED, claim_run, ensure_current, newest_run, start_of
-from headrace.errors import Fenced, HeadraceError, StateCorrupt
+from headrace.errors import Fenced, HeadraceError, StateCorrupt, StateMissing
 from headrace.format.names import run_record
 from headrace.testing import FaultyBlobs, ManualClock, seeded_outcomes
 
@@ -70,6 +70,22 @@ def test_a_larger_run_fences_a_smaller() -> None:
     ensure_current(blobs, "q", new)
     with pytest.raises(Fenced, match=r"run 1 .* taken over by run 2 .start b"):
         ensure_current(blobs, "q", old)
+
+
+def lose_runs(blobs: MemoryBlobs) -> None:
+    for name in blobs.list("q/runs/"):
+        blobs.delete(name)
+
+
+def test_a_lost_folder_of_runs_is_noticed_before_numbers_begin_again() -> None:
+    blobs = MemoryBlobs()
+    run = claim_run(blobs, "q", "a")
+    lose_runs(blobs)
+    with pytest.raises(StateMissing, match="lost its runs"):
+        claim_run(blobs, "q", "b", has_state=True)
+    with pytest.raises(StateMissing, match="run 1 is not there"):
+        ensure_current(blobs, "q", run)
+    assert newest_run(blobs, "q") == 0
 
 
 def test_a_damaged_run_is_named() -> None:

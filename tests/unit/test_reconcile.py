@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from headrace.checkpoint.reconcile import OperatorFound, decide, numbers, withdraw
-from headrace.spark.checkpoint_files import LocalFiles
+from headrace.checkpoint.beside.local_files import LocalFiles
+from headrace.recovery.reconcile import OperatorFound, decide, numbers, withdraw
 
 
 def operator(begun: tuple[int, ...], **missing: tuple[int, ...]) -> OperatorFound:

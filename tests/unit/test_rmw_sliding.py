@@ -16,16 +16,26 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from headrace.errors import ArithmeticOverflow
-from headrace.spec import Accumulator, Emit, Field, OperatorSpec, Window, input_schema
-from headrace.store import final, panes
-from headrace.store.budget import MemoryBudget
-from headrace.store.choose import adds
-from headrace.store.contract import FileKind, Sections
-from headrace.store.final import FinalStore
-from headrace.store.rmw import RmwStore
-from headrace.store.seal import write_segment
-from headrace.store.segment import Segment
-from headrace.store.slices import closing, slices_of, taking, windows_left, windows_over
+from headrace.plan.choice import adds
+from headrace.plan.spec import (
+    Accumulator,
+    Emit,
+    Field,
+    Fold,
+    OperatorSpec,
+    Window,
+    input_schema,
+)
+from headrace.store.base.files import FileKind, Sections
+from headrace.store.base.share import FixedShare
+from headrace.store.fold import final, panes
+from headrace.store.fold.final import FinalStore
+from headrace.store.fold.rmw import RmwStore
+from headrace.store.rows.slices import closing, slices_of, taking, windows_left, windows_over
+from headrace.store.segments.file import SegmentFile
+from headrace.store.segments.reader import Segment
+from headrace.store.segments.writer import write_segment
+from headrace.testing.contracts.store_lab import FlushedBy
 
 Row = tuple[int, int, int]  # key, event time, amount
 Given = list[tuple[str, int, int, int, int, str]]
@@ -44,10 +54,12 @@ SPEC = OperatorSpec(
     name="sliding",
     keys=(Field("k0", "string", "key"),),
     inputs=(Field("v0", "int64", "amount"), Field("v1", "string", "name")),
-    accumulators=(
-        Accumulator("count", None, "int64"),
-        Accumulator("sum", "v0", "int64"),
-        Accumulator("max", "v1", "string"),
+    work=Fold(
+        (
+            Accumulator("count", None, "int64"),
+            Accumulator("sum", "v0", "int64"),
+            Accumulator("max", "v1", "string"),
+        )
     ),
     window=Window(10, 0, 2),
     emit="final",
@@ -133,19 +145,19 @@ class Lab:
         self.store = self.open([], None)
 
     def open(self, segments: list[Segment], watermark: int | None) -> RmwStore | FinalStore:
-        return self.kind(self.spec, MemoryBudget(1, self.share), self.seal, segments, watermark)
+        return self.kind(self.spec, FixedShare(self.share), FlushedBy(self.flush), segments, watermark)
 
     def path(self) -> Path:
         return self.folder / f"{next(self.numbers)}.segment"
 
-    def seal(self, kind: FileKind, sections: Sections) -> Segment:
+    def flush(self, kind: FileKind, sections: Sections) -> Segment:
         path = self.path()
         write_segment(path, kind.shape.width, sections, kind.shape.variable_words, sync=False)
         return self.opened(path)
 
     def opened(self, path: Path | str) -> Segment:
         layout = self.store.layout
-        return Segment.open(path, layout.width, layout.variable_key_words)
+        return SegmentFile.open(path, layout.width, layout.variable_key_words)
 
     def epoch(self, rows: list[Row], watermark: int | None) -> Given:
         before = self.store.late_rows
@@ -165,11 +177,11 @@ class Lab:
         return self.store.keys_after(self.store.watermark_us)
 
     def reopen(self) -> None:
-        segments = [self.opened(segment.path) for segment in self.store.segments]
+        segments = [self.opened(segment.file.id) for segment in self.store.segments]
         self.store = self.open(segments, self.store.watermark_us)
 
     def compact(self) -> None:
-        work = self.store.compaction()
+        work = self.store.maintenance()
         if work is None:
             return
         path, held = self.path(), self.store.segments
@@ -266,17 +278,17 @@ def test_windows_share_combined_slices_until_one_changes(
     rows = [(key, time, key + time) for key in range(5) for time in range(40)]
     model = Model(Window(32, 0, 1), "final")
     assert lab.epoch(rows, 34) == model.epoch(rows, 34)
-    held = dict(lab.store._partials._nodes)
-    assert lab.store._partials.nbytes == sum(node.nbytes for node in held.values()) > 0
-    assert lab.store.memory_bytes > lab.store._partials.nbytes
+    held = dict(lab.store.partials.nodes)
+    assert lab.store.partials.nbytes == sum(node.nbytes for node in held.values()) > 0
+    assert lab.store.memory_bytes > lab.store.partials.nbytes
     late = [(3, 21, 7)]
     assert lab.epoch(late, 36) == model.epoch(late, 36)
-    kept = [at for at, node in lab.store._partials._nodes.items() if held.get(at) is node]
+    kept = [at for at, node in lab.store.partials.nodes.items() if held.get(at) is node]
     assert (1, 24) in kept
     assert not {(1, 20), (2, 16)} & set(kept)
-    lab.store.budget = MemoryBudget(1, 1 << 10)
+    lab.store.share = FixedShare(1 << 10)
     assert lab.epoch([(1, 39, 1)], 36) == model.epoch([(1, 39, 1)], 36)
-    assert lab.store._partials.nbytes == 0 == len(lab.store._partials._nodes)
+    assert lab.store.partials.nbytes == 0 == len(lab.store.partials.nodes)
     assert lab.epoch([], 38) == model.epoch([], 38)
 
 
@@ -306,7 +318,7 @@ def test_a_slice_that_left_memory_takes_rows_without_a_lookup(
     for batch in range(6):
         rows = [(key, time, key + batch) for key in range(12) for time in range(6)]
         assert lab.epoch(rows, None) == model.epoch(rows, None)
-    assert all(held.whole is None for held in lab.store._slices.values())
+    assert lab.store.whole_tables == {}
     assert next(lab.numbers) > 12, "every epoch spilled"
     assert len(lab.store.segments) == 6, "what an epoch spilled has become one segment"
     lab.compact()

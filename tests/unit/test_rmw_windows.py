@@ -4,26 +4,36 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from headrace.spec import Accumulator, Field, OperatorSpec, Window, input_schema
-from headrace.store.budget import MemoryBudget
-from headrace.store.contract import FileKind, Sections
-from headrace.store.rmw import RmwStore
-from headrace.store.seal import write_segment
-from headrace.store.segment import Segment
-from headrace.store.table import Table
+from headrace.plan.spec import (
+    Accumulator,
+    Field,
+    Fold,
+    OperatorSpec,
+    Window,
+    input_schema,
+)
+from headrace.store.base.files import FileKind, Sections
+from headrace.store.base.share import FixedShare
+from headrace.store.fold.rmw import RmwStore
+from headrace.store.segments.file import SegmentFile
+from headrace.store.segments.reader import Segment
+from headrace.store.segments.writer import write_segment
+from headrace.store.tables.table import Table
+from headrace.testing.contracts.store_lab import FlushedBy
 
 WIDTH_US, WINDOWS, SHARE = 1_000_000, 80, 32 << 10
 SPEC = OperatorSpec(
     name="counts",
     keys=(Field("k0", "string", "key"),),
     inputs=(Field("v0", "int64", "amount"),),
-    accumulators=(Accumulator("count", None, "int64"), Accumulator("sum", "v0", "int64")),
+    work=Fold((Accumulator("count", None, "int64"), Accumulator("sum", "v0", "int64"))),
     window=Window(WIDTH_US),
     emit="changes",
     timed=True,
@@ -35,12 +45,12 @@ SPEC = OperatorSpec(
 def store_in(folder: Path) -> RmwStore:
     numbers = itertools.count()
 
-    def seal(kind: FileKind, sections: Sections) -> Segment:
+    def flush(kind: FileKind, sections: Sections) -> Segment:
         path = folder / f"{next(numbers)}.segment"
         write_segment(path, kind.shape.width, sections, kind.shape.variable_words, sync=False)
-        return Segment.open(path, kind.shape.width, kind.shape.variable_key_words)
+        return SegmentFile.open(path, kind.shape.width, kind.shape.variable_key_words)
 
-    return RmwStore(SPEC, MemoryBudget(1, share_min=SHARE), seal, [], None)
+    return RmwStore(SPEC, FixedShare(SHARE), FlushedBy(flush), [], None)
 
 
 def rows_of(windows: range, keys: int = 2) -> pa.RecordBatch:
@@ -64,7 +74,7 @@ def commit(store: RmwStore, watermark_us: int | None = None) -> list[int]:
 
 
 def table_bytes(store: RmwStore) -> int:
-    return sum(state.table.nbytes for state in store._slices.values())
+    return sum(table.nbytes for table in store.tables.values())
 
 
 @pytest.fixture
@@ -101,11 +111,11 @@ def test_closed_windows_leave_nothing_behind(store: RmwStore) -> None:
     commit(store)
     store.apply(rows_of(range(WINDOWS)))  # looks rows up, so indexes are in memory
     watermark_us = (WINDOWS - 1) * WIDTH_US
-    assert sum(batch.num_rows for batch in store._closed(watermark_us)) == 2 * (WINDOWS - 1)
+    store.spec = replace(SPEC, emit="final")
+    assert sum(batch.num_rows for batch in store.results(watermark_us)) == 2 * (WINDOWS - 1)
     commit(store, watermark_us)
-    (last,) = [*store._slices, *store._parked]
-    assert last == watermark_us
-    assert all(set(segment._indexes) <= {watermark_us} for segment in store.segments)
+    assert store.slices == {watermark_us}
+    assert all(set(segment.indexes) <= {watermark_us} for segment in store.segments)
     assert store.keys == 2
 
 
@@ -115,7 +125,7 @@ def test_memory_is_what_tables_and_indexes_take(store: RmwStore) -> None:
         indexes = sum(
             index.nbytes
             for segment in (*store.segments, *store.spilled)
-            for index in segment._indexes.values()
+            for index in segment.indexes.values()
         )
         assert store.memory_bytes == table_bytes(store) + indexes
         commit(store)
@@ -128,6 +138,6 @@ def test_the_work_for_a_window_does_not_grow_with_their_number(
     measure: Callable[[Table], int] = Table.nbytes.fget
     monkeypatch.setattr(Table, "nbytes", property(lambda table: sizes.append(1) or measure(table)))
     store = store_in(tmp_path)
-    store.budget = MemoryBudget(1 << 30)
+    store.share = FixedShare(1 << 30)
     store.apply(rows_of(range(WINDOWS)))
     assert len(sizes) < 20 * WINDOWS

@@ -11,9 +11,10 @@ from segment_rows import SHAPE, probe_of, run_of, table_of
 
 from headrace.errors import StateCorrupt, StateUnsupported
 from headrace.format import segment as form
-from headrace.kernels.checksum import xxh64
-from headrace.store.seal import write_segment
-from headrace.store.segment import Segment
+from headrace.kernels.core.checksum import xxh64
+from headrace.store.segments.file import SegmentFile
+from headrace.store.segments.reader import Segment
+from headrace.store.segments.writer import write_segment
 
 TABLES = {
     0: {(n, b"key %d" % n): (n, b"v" * n) for n in range(7)},
@@ -30,7 +31,7 @@ def whole(tmp_path: Path) -> Path:
 
 
 def opened(path: Path) -> Segment:
-    return Segment.open(path, SHAPE.width, SHAPE.variable_key_words)
+    return SegmentFile.open(path, SHAPE.width, SHAPE.variable_key_words)
 
 
 def scan_all(path: Path) -> dict:
@@ -129,15 +130,15 @@ def test_a_newer_format_is_refused_by_name(whole):
         opened(whole)
 
 
-def test_rows_of_another_operator_are_refused(whole):
-    with pytest.raises(StateCorrupt, match="6 words"):
-        Segment.open(whole, SHAPE.width + 1, SHAPE.variable_key_words)
-    with pytest.raises(StateCorrupt, match="variable words"):
-        Segment.open(whole, SHAPE.width, (1, 2))
+def test_intact_rows_of_another_layout_are_unsupported_not_corrupt(whole):
+    with pytest.raises(StateUnsupported, match="6 words"):
+        SegmentFile.open(whole, SHAPE.width + 1, SHAPE.variable_key_words)
+    with pytest.raises(StateUnsupported, match="variable words"):
+        SegmentFile.open(whole, SHAPE.width, (1, 2))
 
 
 def test_an_intact_file_in_the_place_of_another_is_refused(whole):
-    checksum = opened(whole).checksum
-    Segment.open(whole, SHAPE.width, SHAPE.variable_key_words, checksum=checksum).close()
+    checksum = opened(whole).file.checksum
+    SegmentFile.open(whole, SHAPE.width, SHAPE.variable_key_words, checksum=checksum).close()
     with pytest.raises(StateCorrupt, match="not the file that the manifest names"):
-        Segment.open(whole, SHAPE.width, SHAPE.variable_key_words, checksum=checksum ^ 1)
+        SegmentFile.open(whole, SHAPE.width, SHAPE.variable_key_words, checksum=checksum ^ 1)

@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from segment_rows import SHAPE, keys, probe_of, rows_of, run_of, spreads, table_of, tables
 
 from headrace.errors import StateMissing
-from headrace.kernels.lookup import locate
-from headrace.store.run import Run
-from headrace.store.seal import write_segment
-from headrace.store.segment import Segment, lookup_all
+from headrace.kernels.segments.lookup import locate
+from headrace.rows.run import Run
+from headrace.store.segments.file import SegmentFile
+from headrace.store.segments.reader import Segment, lookup_all
+from headrace.store.segments.writer import write_segment
 
 blocks = st.sampled_from([1, 200, 1000, 4096])
 
@@ -33,7 +34,7 @@ def write(path: Path, sections, block_bytes: int = 4096):
 
 
 def opened(path: Path) -> Segment:
-    return Segment.open(path, SHAPE.width, SHAPE.variable_key_words)
+    return SegmentFile.open(path, SHAPE.width, SHAPE.variable_key_words)
 
 
 def answers(found, ordered) -> dict:
@@ -55,7 +56,7 @@ def test_scans_and_lookups_equal_a_dict(folder, slices, others, spread, block_by
     meta = write(folder / "a", [(s, [run_of(t, spread)]) for s, t in slices.items()], block_bytes)
     segment = opened(folder / "a")
     assert meta.rows == segment.rows == sum(map(len, slices.values()))
-    assert meta.checksum == segment.checksum
+    assert meta.checksum == segment.file.checksum
     assert meta.size == segment.size == (folder / "a").stat().st_size
     assert set(segment.sections) == {s for s, table in slices.items() if table}
     for number, table in slices.items():
@@ -73,8 +74,8 @@ def test_a_range_holds_exactly_the_hashes_in_it(folder, table, spread, block_byt
     write(folder / "r", [(7, [run])], block_bytes)
     segment = opened(folder / "r")
     inside = segment.scan_range(7, low, high)
-    wanted = [int(hashed) for hashed in run.hashes if low <= int(hashed) < high]
-    assert [int(hashed) for hashed in inside.hashes] == wanted
+    wanted = [int(hashed) for hashed in run.order if low <= int(hashed) < high]
+    assert [int(hashed) for hashed in inside.order] == wanted
     assert set(rows_of(inside)) <= set(table.items())
     middle = (low + high) // 2
     whole = segment.count_range(7, low, high)
@@ -110,7 +111,7 @@ def test_streamed_runs_answer_like_one_run(tmp_path):
     for name in ("one", "parts"):
         segment = opened(tmp_path / name)
         probe = Run(
-            many(5000).hashes[::3].copy(),
+            many(5000).order[::3].copy(),
             np.ascontiguousarray(many(5000).words[::3, :3]),
             np.empty(0, np.uint8),
         )
@@ -137,10 +138,10 @@ def test_absent_keys_are_filtered_out_without_a_read(tmp_path):
     write(tmp_path / "a", [(0, [many(20_000)])])
     segment = opened(tmp_path / "a")
     run = many(20_000)
-    segment.lookup(0, Run(run.hashes[:1], run.words[:1, :3].copy(), run.heap))
-    index = segment._indexes[0]
+    segment.lookup(0, Run(run.order[:1], run.words[:1, :3].copy(), run.heap))
+    index = segment.indexes[0]
     (tmp_path / "a").write_bytes(b"")  # reads fail now, so only filtered probes are answered
-    strangers = run.hashes + np.uint64(12345)
+    strangers = run.order + np.uint64(12345)
     done = np.zeros(len(strangers), np.bool_)
     last = np.uint64(index.last)
     reads = locate(strangers, done, index.firsts, last, index.row_starts, index.filters)
@@ -155,7 +156,7 @@ def test_todo_limits_a_lookup(tmp_path):
     segment = opened(tmp_path / "a")
     todo = np.arange(10) % 2 == 0
     found = segment.lookup(
-        0, Run(many(10).hashes, many(10).words[:, :3].copy(), np.empty(0, np.uint8)), todo
+        0, Run(many(10).order, many(10).words[:, :3].copy(), np.empty(0, np.uint8)), todo
     )
     assert found.mask.tolist() == todo.tolist()
     assert not found.words[~todo].any()
@@ -176,9 +177,9 @@ def test_values_longer_than_every_buffer(tmp_path):
     ("sections", "message"),
     [
         ([(0, [many(5), many(5, 4)])], "above the one before"),
-        ([(0, [Run(many(5).hashes[::-1].copy(), many(5).words, many(5).heap)])], "ordered"),
+        ([(0, [Run(many(5).order[::-1].copy(), many(5).words, many(5).heap)])], "ordered"),
         ([(0, [many(5)]), (0, [many(5)])], "twice"),
-        ([(0, [Run(many(5).hashes, many(5).words[:, :3].copy(), many(5).heap)])], "words"),
+        ([(0, [Run(many(5).order, many(5).words[:, :3].copy(), many(5).heap)])], "words"),
     ],
 )
 def test_a_bad_run_leaves_nothing_behind(tmp_path, sections, message):
@@ -216,7 +217,7 @@ def test_reads_end_in_peace_after_close(tmp_path):
 def test_threads_read_together(tmp_path):
     write(tmp_path / "a", [(0, [many(5000)])])
     segment, wrong = opened(tmp_path / "a"), []
-    probe = Run(many(5000).hashes, many(5000).words[:, :3].copy(), np.empty(0, np.uint8))
+    probe = Run(many(5000).order, many(5000).words[:, :3].copy(), np.empty(0, np.uint8))
 
     def read() -> None:
         wrong.extend(1 for _ in range(5) if not segment.lookup(0, probe).mask.all())

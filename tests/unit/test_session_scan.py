@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from headrace.kernels.session_scan import LATEST, ending, living
+from headrace.kernels.sessions.scan import LATEST, ending, living
 
 
 @pytest.mark.parametrize("count", [0, 1, 40, 50])

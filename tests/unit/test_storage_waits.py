@@ -7,9 +7,10 @@ from dataclasses import replace
 import pytest
 from test_coordinator import BEGIN, View
 
-from headrace.coordinator.core import Coordinator, HeardHost
-from headrace.coordinator.ended import QUERIES_KEPT, forgotten
-from headrace.coordinator.waits import TELL_S, StorageWaits
+from headrace.coordinator.core import Coordinator, HostReport
+from headrace.coordinator.ended import QUERIES_KEPT, ended_beyond
+from headrace.coordinator.waits import StorageWaits
+from headrace.plan.times import TIMES
 
 PLACE = "s3://bucket/state"
 
@@ -23,11 +24,11 @@ def waits(caplog: pytest.LogCaptureFixture) -> StorageWaits:
 def test_a_wait_is_told_at_once_now_and_then_and_when_it_is_over(
     waits: StorageWaits, caplog: pytest.LogCaptureFixture
 ) -> None:
-    for second in range(1, int(2 * TELL_S) + 2):
-        waits.heard("m", {PLACE: second * 1000.0}, float(second))
-    assert waits.longest_s() == {PLACE: 2 * TELL_S + 1}
-    waits.heard("m", {}, 100.0)
-    waits.heard("m", {}, 101.0)
+    for second in range(1, int(2 * TIMES.storage_report_s) + 2):
+        waits.update("m", {PLACE: second * 1000.0}, float(second))
+    assert waits.longest_s() == {PLACE: 2 * TIMES.storage_report_s + 1}
+    waits.update("m", {}, 100.0)
+    waits.update("m", {}, 101.0)
     assert [record.getMessage().split(";")[0] for record in caplog.records] == [
         f"the state host of m waits for {PLACE} since 1 s",
         f"the state host of m waits for {PLACE} since 11 s",
@@ -38,17 +39,17 @@ def test_a_wait_is_told_at_once_now_and_then_and_when_it_is_over(
 
 
 def test_of_several_hosts_the_longest_wait_counts_and_a_lost_one_waits_no_more(waits: StorageWaits) -> None:
-    waits.heard("a", {PLACE: 3000.0}, 1.0)
-    waits.heard("b", {PLACE: 5000.0, "/mnt/state": 100.0}, 1.0)
+    waits.update("a", {PLACE: 3000.0}, 1.0)
+    waits.update("b", {PLACE: 5000.0, "/mnt/state": 100.0}, 1.0)
     assert waits.longest_s() == {PLACE: 5.0, "/mnt/state": 0.1}
-    waits.forget("b")
+    waits.drop("b")
     assert waits.longest_s() == {PLACE: 3.0}
 
 
 def test_the_oldest_ended_queries_are_forgotten_and_running_ones_never() -> None:
     queries = ["old", "old", "runs", "ended", "new", "newest"]
-    assert forgotten(queries, lambda query: query == "runs", kept=2) == {"old", "ended"}
-    assert forgotten(queries, lambda query: False, kept=5) == set()
+    assert ended_beyond(queries, lambda query: query == "runs", kept=2) == {"old", "ended"}
+    assert ended_beyond(queries, lambda query: False, kept=5) == set()
 
 
 def test_the_coordinator_keeps_so_many_queries_and_every_running_one() -> None:
@@ -66,7 +67,7 @@ def test_the_coordinator_keeps_so_many_queries_and_every_running_one() -> None:
 
 def test_a_heartbeat_says_who_waits() -> None:
     coordinator = Coordinator(View())
-    coordinator.heartbeat("m", HeardHost(1, {}, {"storage_waits_ms": {PLACE: 1500.0}}))
+    coordinator.heartbeat("m", HostReport(1, {}, {"storage_waits_ms": {PLACE: 1500.0}}))
     assert coordinator.storage_waits_s() == {PLACE: 1.5}
-    coordinator.heartbeat("m", HeardHost(1, {}, {"storage_waits_ms": {}}))
+    coordinator.heartbeat("m", HostReport(1, {}, {"storage_waits_ms": {}}))
     assert coordinator.storage_waits_s() == {}

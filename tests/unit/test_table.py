@@ -14,10 +14,15 @@ from hypothesis import strategies as st
 from table_model import Model, rows_of, specs
 
 from headrace.kernels import reference
-from headrace.spec import Accumulator, Field, OperatorSpec
-from headrace.store.arrow import probe_of, results_of
-from headrace.store.layout import RowLayout
-from headrace.store.table import Table
+from headrace.plan.spec import (
+    Accumulator,
+    Field,
+    Fold,
+    OperatorSpec,
+)
+from headrace.rows.layout import RowLayout
+from headrace.store.rows.arrow import probe_of, results_of
+from headrace.store.tables.table import Table
 
 SLOW = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 
@@ -45,7 +50,7 @@ def test_table_is_a_dict_of_folds(data: st.DataObject, spec: OperatorSpec, hashe
 def counting(key: str = "int64", *more: Accumulator) -> OperatorSpec:
     inputs = tuple(Field(a.input, a.type) for a in more if a.input)
     kept = (Accumulator("count", None, "int64"), *more)
-    return OperatorSpec("op", (Field("k0", key),), inputs, kept, None, "changes", False, (), 1)
+    return OperatorSpec("op", (Field("k0", key),), inputs, Fold(kept), None, "changes", False, (), 1)
 
 
 def keyed(keys: np.ndarray, **more: pa.Array) -> pa.RecordBatch:

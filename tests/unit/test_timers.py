@@ -9,9 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from headrace.store import timers
-from headrace.store.seal import write_segment
-from headrace.store.segment import Segment
+from headrace.store.segments.file import SegmentFile
+from headrace.store.segments.reader import Segment
+from headrace.store.segments.writer import write_segment
+from headrace.store.sessions import timers
 
 GAP = 1000
 
@@ -21,7 +22,7 @@ def segment_of(path: Path, ends: dict[int, int]) -> Segment:
     held = np.array(list(ends.values()), np.int64), np.array(list(ends), np.uint64)
     shape = timers.TimerShape()
     write_segment(path, shape.width, [(timers.SECTION, [timers.timers_of(*held)])], ())
-    return Segment.open(path, shape.width, (), kind=timers.TIMERS)
+    return SegmentFile.open(path, shape.width, (), kind=timers.TIMERS)
 
 
 def found(segments: list[Segment], after: int, through: int, chunk: int = 64) -> list[int]:
@@ -74,4 +75,4 @@ def merged(segments: list[Segment], path: Path, mark: int) -> list[Segment]:
     half = len(segments) // 2
     if not timers.compact_timers(segments[:half], path, mark, threading.Event()):
         return segments[half:]
-    return [Segment.open(path, 1, (), kind=timers.TIMERS), *segments[half:]]
+    return [SegmentFile.open(path, 1, (), kind=timers.TIMERS), *segments[half:]]

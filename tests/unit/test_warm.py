@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from headrace.host.locks import is_dying
+from headrace.host.process.locks import is_dying
 from headrace.kernels import warm
-from headrace.testing.crash_processes import eventually
+from headrace.testing.crash.processes import eventually
 
 KERNEL = """
 from numba import int64, njit

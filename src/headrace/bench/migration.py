@@ -1,9 +1,9 @@
-"""`headrace bench migration`: what batches pay while state moves from memory to another layout.
+"""`headrace bench migration`: the cost of batches while state migrates from memory to another store.
 
-A function that says nothing about its rows, over windows that overlap in part: its state begins in memory
-and moves to the `range` store once it has grown, whose files are written beside the batches. A batch is as
-long as the windows' slide, so every one closes one window. The query runs twice, the first time to make
-Spark and the host warm.
+The query is an unmarked function of the user over windows that overlap in part. Its state begins in memory
+and migrates to the `range` store once it has grown; the files are written beside the batches. A batch is as
+long as the windows' slide, so each batch closes one window. The query runs twice, the first time as a
+warm-up of Spark and host.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from pyspark.sql import functions as F
 from rich.console import Console
 
 import headrace as hr
-from headrace.bench import report
-from headrace.bench.flowkv_input import FINE, Scale, Stretch, read, write
-from headrace.bench.follow import Ran, follow
-from headrace.bench.hostwatch import forget_peaks, host_peak_bytes
-from headrace.bench.session import local_session
+from headrace.bench.common import report
+from headrace.bench.common.follow import Ran, follow
+from headrace.bench.common.hostwatch import host_peak_bytes, reset_peaks
+from headrace.bench.common.session import local_session
+from headrace.bench.flowkv.input import FINE, Scale, Stretch, read, write
 from headrace.errors import QueryError
 
-PARTITIONS = 8  # pieces of a slice must be small, or the state is best kept by slices and need not move
+PARTITIONS = 8  # with large pieces of a slice the state would stay in slices and not migrate
 SLIDE_S = 12
 MEMORY_BYTES = 34 << 20
 SHELVES = 512
@@ -38,26 +38,26 @@ _RESULT = "shelf bigint, rows bigint, highest bigint"
 
 @dataclass(frozen=True)
 class Moved:
-    """When the state moved, and how long batches took, the first one left out."""
+    """The time of the migration and of the batches, without the first one."""
 
-    stores: tuple[str, ...]  # that the batches' state was in
+    stores: tuple[str, ...]  # stores of the state, by batch
     took_ms: tuple[float, ...]
     host_peak_bytes: int = 0
 
     @property
     def last(self) -> int:
-        """The last batch that the move may have touched: one after the first in the new layout."""
+        """The last batch that the migration may have touched: one after the first in the new store."""
         final = self.stores[-1]
         return min(len(self.stores) - 1, self.stores.index(final) + 1)
 
     @property
     def ratio(self) -> float:
-        """The largest batch time up to then over the median of all."""
+        """The largest batch time up to that batch over the median of all."""
         return max(self.took_ms[: self.last + 1]) / statistics.median(self.took_ms)
 
 
 def run(*, quick: bool = False, console: Console | None = None) -> str:
-    """Run the benchmark and return its JSON line."""
+    """Runs the benchmark and returns its JSON line."""
     return measure(QUICK if quick else FULL, console or Console(stderr=True))
 
 
@@ -73,7 +73,7 @@ def measure(stretch: Stretch, console: Console) -> str:
         }
         with local_session("headrace-bench-migration", scratch / "spark", settings=settings) as spark:
             for title in ("warm-up", "measured"):
-                forget_peaks(spark)
+                reset_peaks(spark)
                 bids = read(spark, scratch / "input", "bid")
                 ran = follow(query(bids), scratch / f"checkpoint-{title}", title, console)
             moved = replace(_moved(ran), host_peak_bytes=host_peak_bytes(spark))
@@ -96,7 +96,7 @@ def _highest(key: Any, rows: pa.Table) -> pa.Table:
 
 
 def _moved(ran: Ran) -> Moved:
-    """The batches that had input; the first one starts the host's partitions."""
+    """The batches with input, without the first one, which starts the host's partitions."""
     batches = [one for one in hr.progress(ran.query)["shelves"] if ran.rows.get(one.batch)][1:]
     moved = Moved(tuple(one.store for one in batches), tuple(ran.took_ms[one.batch] for one in batches))
     if len(set(moved.stores)) < 2:

@@ -1,9 +1,9 @@
 """`headrace bench readwrite`: Samza's ReadWrite query, with the RMW store and with RocksDB.
 
-A stream of (id, padding of 100 random bytes); the state has, for every id, how often it came and its last
-padding. A loading phase brings every id once, so that the measured batches meet the whole state. Both sides
-run in Headrace, each in a Spark application of its own, over the same files in the same batches, after a
-short stream that makes Spark compile.
+A stream of (id, padding of 100 random bytes); the state of an id is its number of rows and its last
+padding. A loading phase has every id once, so that the measured batches have the whole state. Both sides
+run in Headrace, each in its own Spark application, over the same files in the same batches, after a short
+stream as warm-up.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ import pyarrow as pa
 from rich.console import Console
 
 import headrace as hr
-from headrace.bench import report
-from headrace.bench.follow import Ran, follow
-from headrace.bench.hostwatch import forget_peaks, host_peak_bytes
-from headrace.bench.session import local_session
-from headrace.bench.workload import FILES_PER_BATCH, Phase, Workload, write
+from headrace.bench.common import report
+from headrace.bench.common.follow import Ran, follow
+from headrace.bench.common.hostwatch import host_peak_bytes, reset_peaks
+from headrace.bench.common.session import local_session
+from headrace.bench.common.workload import FILES_PER_BATCH, Phase, Workload, write
 
 PARTITIONS = 2
 PADDING_BYTES = 100
@@ -36,7 +36,7 @@ TITLES = {"headrace": "Headrace", "rocksdb": "Headrace, RocksDB store"}
 
 @dataclass(frozen=True)
 class Outcome:
-    """Rows per second of both phases, and what the host took at most."""
+    """Rows per second of both phases, and the host's peak memory."""
 
     load: float
     main: float
@@ -44,13 +44,13 @@ class Outcome:
 
 
 def run(*, quick: bool = False, console: Console | None = None) -> str:
-    """Run the benchmark and return its JSON line."""
+    """Runs the benchmark and returns its JSON line."""
     console = console or Console(stderr=True)
     return measure(QUICK if quick else FULL, (64 if quick else 512) << 20, console)
 
 
 def measure(workload: Workload, memory_bytes: int, console: Console) -> str:
-    """Both sides over the workload's files."""
+    """Measures both sides over the workload's files."""
     with tempfile.TemporaryDirectory(prefix="headrace-bench-") as folder:
         scratch = Path(folder)
         console.print(f"writing {workload.batches} batches of input …")
@@ -61,7 +61,7 @@ def measure(workload: Workload, memory_bytes: int, console: Console) -> str:
 
 
 def padded(_: Workload, ids: npt.NDArray[np.int64], random: np.random.Generator) -> pa.Table:
-    """Rows of (id, padding, at); `at` goes up by a microsecond per row."""
+    """Rows of (id, padding, at); `at` increases by a microsecond per row."""
     padding = pa.py_buffer(random.bytes(len(ids) * PADDING_BYTES))
     fixed = pa.Array.from_buffers(pa.binary(PADDING_BYTES), len(ids), [None, padding])
     at = pa.array(np.arange(len(ids)), pa.timestamp("us", tz="UTC"))
@@ -69,7 +69,7 @@ def padded(_: Workload, ids: npt.NDArray[np.int64], random: np.random.Generator)
 
 
 def query(rows: Any) -> Any:
-    """How often each id came, and its last padding."""
+    """The number of rows of each id, and its last padding."""
     stream = hr.stream(rows).name("readwrite").withWatermark("at", "0 seconds")
     return stream.groupBy("id").agg(count=hr.count(), padding=hr.last("padding"))
 
@@ -84,7 +84,7 @@ def _measure_side(
     }
     with local_session(f"headrace-bench-readwrite-{side}", scratch / side, PARTITIONS, settings) as spark:
         _run(spark, side, scratch, "warm", console)
-        forget_peaks(spark)
+        reset_peaks(spark)
         ran = _run(spark, side, scratch, "input", console)
         return Outcome(_rate(ran, workload, "load"), _rate(ran, workload, "main"), host_peak_bytes(spark))
 

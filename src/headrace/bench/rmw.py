@@ -15,11 +15,11 @@ from typing import Any
 
 from rich.console import Console
 
-from headrace.bench import report
-from headrace.bench.hostwatch import host_peak_bytes
-from headrace.bench.session import local_session
-from headrace.bench.sides import CHANGELOG, FLOOR, HEADRACE, ROCKSDB, Side
-from headrace.bench.workload import FILES_PER_BATCH, Phase, Workload, write
+from headrace.bench.common import report
+from headrace.bench.common.hostwatch import host_peak_bytes
+from headrace.bench.common.session import local_session
+from headrace.bench.common.sides import CHANGELOG, FLOOR, HEADRACE, PYTHON, ROCKSDB, Side
+from headrace.bench.common.workload import FILES_PER_BATCH, Phase, Workload, write
 
 PARTITIONS = 2
 
@@ -42,7 +42,7 @@ LARGE_MEMORY = 256 << 20
 
 
 def _first(batches: int) -> Workload:
-    """What every side runs first, unmeasured."""
+    """The unmeasured first part of every side."""
     return Workload(keys=10_000, key_bytes=None, phases=(Phase("small", batches, 1_000),))
 
 
@@ -51,7 +51,7 @@ WARM_UP, WARM_UP_QUICK = _first(30), _first(8)
 
 @dataclass(frozen=True)
 class Outcome:
-    """Batch times of one side in milliseconds, in order, and what its host took at most."""
+    """Batch times of one side in milliseconds, in order, and its host's peak memory."""
 
     side: Side
     batch_ms: list[float]
@@ -67,10 +67,10 @@ class Outcome:
 
 
 def run(*, quick: bool = False, large: bool = False, console: Console | None = None) -> str:
-    """Run the benchmark and return its JSON line."""
+    """Runs the benchmark and returns its JSON line."""
     console = console or Console(stderr=True)
     workload = LARGE if large else QUICK if quick else FULL
-    sides = [HEADRACE, ROCKSDB] if large else [FLOOR, HEADRACE, ROCKSDB, CHANGELOG]
+    sides = [HEADRACE, ROCKSDB] if large else [FLOOR, PYTHON, HEADRACE, ROCKSDB, CHANGELOG]
     memory = LARGE_MEMORY if large else 1 << 30
     with tempfile.TemporaryDirectory(prefix="headrace-bench-") as folder:
         scratch = Path(folder)
@@ -84,7 +84,7 @@ def run(*, quick: bool = False, large: bool = False, console: Console | None = N
 
 
 def _warm_up(spark: Any, first: Workload, sides: Sequence[Side], scratch: Path, console: Console) -> None:
-    """Let the JVM compile what all sides use, so that the first one is not the slowest for being first."""
+    """Lets the JVM compile the code of all sides, so that the first side is not slower for being first."""
     write(first, scratch / "input")
     console.print("warming up …")
     for side in sides:
@@ -92,7 +92,7 @@ def _warm_up(spark: Any, first: Workload, sides: Sequence[Side], scratch: Path, 
 
 
 def measure(spark: Any, side: Side, workload: Workload, scratch: Path, console: Console) -> Outcome:
-    """Run one side over all of the input."""
+    """Runs one side over all of the input."""
     for key, value in side.settings.items():
         spark.conf.set(key, value)
     schema = "key string, amount bigint" if workload.key_bytes else "key bigint, amount bigint"
@@ -104,17 +104,17 @@ def measure(spark: Any, side: Side, workload: Workload, scratch: Path, console: 
     query = (
         side.plan(rows, PARTITIONS)
         .writeStream.format("noop")
-        .outputMode("append" if side in (HEADRACE, FLOOR) else "update")
+        .outputMode("append" if side in (HEADRACE, PYTHON, FLOOR) else "update")
         .option("checkpointLocation", str(scratch / f"checkpoint-{side.name}"))
         .trigger(availableNow=True)
         .start()
     )
     batch_ms = _follow(query, side, workload, console)
-    return Outcome(side, batch_ms, host_peak_bytes(spark) if side is HEADRACE else 0)
+    return Outcome(side, batch_ms, host_peak_bytes(spark) if side in (HEADRACE, PYTHON) else 0)
 
 
 def _follow(query: Any, side: Side, workload: Workload, console: Console) -> list[float]:
-    """Wait for the query, saying how far it is, and return the time of every batch."""
+    """Waits for the query, prints its progress, and returns the time of every batch."""
     seen: dict[int, float] = {}
     with console.status(f"{side.title}: starting") as status:
         done = False
@@ -150,6 +150,8 @@ def _report(workload: Workload, memory_bytes: int, outcomes: Sequence[Outcome], 
         "vs_rocksdb": rate["headrace"] / rate["rocksdb"],
         "vs_changelog": rate["headrace"] / rate["changelog"],
         "of_floor": rate["headrace"] / rate["floor"],
+        "jvm_vs_python": rate["headrace"] / rate["python"],
+        "small_batch_jvm_vs_python": small["python"] / small["headrace"],
         "small_batch_vs_rocksdb": small["rocksdb"] / small["headrace"],
         "small_batch_vs_changelog": small["changelog"] / small["headrace"],
     }

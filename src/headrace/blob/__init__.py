@@ -1,1 +1,1 @@
-"""Object storage: the contract, and what fulfils it."""
+"""Object storage: the contract and its implementations."""

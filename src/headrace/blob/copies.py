@@ -1,27 +1,27 @@
-"""Copies of blobs on the machine's own disk, so that state is read from there and not over the network.
+"""Copies of blobs on the machine's own disk, so that state is not read over the network.
 
     <local>/copies/<digest of the location>/<name of the blob>
 
-Invariants: a visible copy has all its bytes on disk, and they are the blob's for ever; unfinished ones are
-hidden (`blob/unfinished.py`). Losing a copy loses nothing. Hosts and applications of one machine share
-them. Threads: any, in any number of processes; there is no state beside the files.
+Invariants: a visible copy is complete on disk and never changes; unfinished copies are hidden
+(`blob/unfinished.py`). Losing a copy loses nothing. Hosts and applications of one machine share copies.
+Threads: any, in any number of processes; all state is in the files.
 """
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import hashlib
 import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+from headrace.blob.private import make_private
 from headrace.blob.unfinished import hidden_name, is_alive, is_left_behind, this_machine
 from headrace.errors import TryAgain
 
 FOLDER = "copies"
-UNUSED_MS = 3 * 24 * 3600 * 1000  # a copy that nobody opened for so long goes
+UNUSED_MS = 3 * 24 * 3600 * 1000  # a copy that no reader has opened for this long is removed
 
 
 class LocalCopies:
@@ -32,29 +32,26 @@ class LocalCopies:
 
     @classmethod
     def open(cls, local: Path, location: str) -> LocalCopies:
-        """The copies of `location` under the hosts' local directory."""
+        """Opens the copies of `location` under the hosts' local directory."""
         digest = hashlib.sha256(location.encode()).hexdigest()[:16]
         folder = local / FOLDER / digest
         with _writing(folder):
-            folder.mkdir(parents=True, exist_ok=True)
-            for mine in (folder.parent, folder):
-                if mine.lstat().st_uid != os.getuid():
-                    raise PermissionError(errno.EACCES, "it belongs to another user")
-                mine.chmod(0o700)
+            make_private(folder.parent)
+            make_private(folder)
         return cls(folder)
 
     def path(self, name: str) -> Path:
         return self._folder / name
 
     def staging(self, name: str) -> Path:
-        """A new hidden place beside the copy of `name`."""
+        """A new hidden path beside the copy of `name`."""
         parent = self.path(name).parent
         with _writing(parent):
             parent.mkdir(parents=True, exist_ok=True)
         return parent / hidden_name()
 
     def use(self, name: str) -> Path | None:
-        """The copy, marked as used; None when there is none."""
+        """The copy, marked as used; None when the copy is missing."""
         path = self.path(name)
         try:
             os.utime(path)
@@ -63,11 +60,11 @@ class LocalCopies:
         return path
 
     def keep(self, name: str, finished: Path) -> Path:
-        """Make a finished file the copy of `name`; `finished` is gone afterwards."""
+        """Makes a finished file the copy of `name`; `finished` no longer exists afterwards."""
         path = self.path(name)
         with _writing(path):
             path.parent.mkdir(parents=True, exist_ok=True)
-            if finished.parent != path.parent:  # perhaps on another file system
+            if finished.parent != path.parent:  # the file may be on another file system
                 staged = self.staging(name)
                 shutil.move(finished, staged)
                 finished = staged
@@ -75,23 +72,23 @@ class LocalCopies:
             finished.replace(path)
         return path
 
-    def forget(self, name: str) -> None:
+    def drop(self, name: str) -> None:
         with contextlib.suppress(OSError):
             self.path(name).unlink()
 
-    def forget_unless(self, name: str, size: int) -> None:
-        """Drop a copy that was cut short or overwritten by accident; the object is the truth."""
+    def drop_unless_size(self, name: str, size: int) -> None:
+        """Drops a truncated or overwritten copy, by its size."""
         with contextlib.suppress(OSError):
             if self.path(name).stat().st_size != size:
-                self.forget(name)
+                self.drop(name)
 
     def names(self, folder: str) -> list[str]:
         """The blobs under `folder` that have a copy."""
-        found = self._files(self._folder / folder)
-        return [path.relative_to(self._folder).as_posix() for path in found if path.name[0] != "."]
+        paths = self._files(self._folder / folder)
+        return [path.relative_to(self._folder).as_posix() for path in paths if path.name[0] != "."]
 
     def sweep(self, folder: str) -> None:
-        """Remove unfinished files of processes that are no more."""
+        """Removes unfinished files of ended processes."""
         machine = this_machine()
         for path in self._files(self._folder / folder):
             if is_left_behind(path.name, machine, is_alive):
@@ -99,7 +96,7 @@ class LocalCopies:
                     path.unlink()
 
     def drop_unused(self, now_ms: int) -> None:
-        """Remove copies that nobody has used for long, such as those of partitions that moved away."""
+        """Removes copies that were not used for long, such as those of partitions on other machines now."""
         for path in self._files(self._folder):
             with contextlib.suppress(OSError):
                 if path.stat().st_mtime * 1000 < now_ms - UNUSED_MS:

@@ -1,11 +1,11 @@
 """Blobs as files under one directory of a file system.
 
-A blob is written to a hidden temporary file beside its final place, flushed to the disk, then *linked* to
-its name: a hard link is atomic and refuses a name that is taken. After that the directory is flushed too.
+A blob is written to a hidden temporary file beside its final path, synced to the disk, then *linked* to its
+name: a hard link is atomic and refuses an existing name. Then the directory is synced too.
 
-Invariants: a visible name has all its bytes on disk; hidden files are never listed; the root directory is
-made by `open(create=True)` and by nothing else, so a root that was removed is an error, not an empty store.
-Threads: any; there is no state beside the file system.
+Invariants: a visible name has all its bytes on disk. Hidden files are never listed. Only
+`open(create=True)` makes the root directory, so a removed root is an error and not an empty location.
+Threads: any; all state is in the file system.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from headrace.blob.base import check_name, check_prefix
+from headrace.blob.base import IsDamaged, always, check_name, check_prefix
 from headrace.blob.unfinished import hidden_name, is_alive, is_left_behind, this_machine
 from headrace.errors import AlreadyExists, BlobMissing, HeadraceError, MaybeApplied, StateMissing, TryAgain
 
@@ -38,7 +38,7 @@ class FileBlobs:
 
     @classmethod
     def open(cls, root: Path, *, create: bool) -> FileBlobs:
-        """The location at `root`; only `create` makes a directory that is not there."""
+        """Opens the location at `root`; only `create` makes a missing directory."""
         if create:
             try:
                 _make_directories(Path(root.anchor), root)
@@ -78,7 +78,7 @@ class FileBlobs:
                 if error.errno != errno.EXDEV:
                     raise
                 self._copy(path, target)
-        with contextlib.suppress(OSError):  # the blob is there: a source that stays is only litter
+        with contextlib.suppress(OSError):  # the blob exists: a leftover source does no harm
             path.unlink(missing_ok=True)
 
     def get(self, name: str) -> bytes:
@@ -117,11 +117,15 @@ class FileBlobs:
     def local_path(self, name: str) -> Path | None:
         return self._path(name)
 
+    def drop_copy(self, name: str, is_damaged: IsDamaged = always) -> bool:
+        check_name(name)
+        return False
+
     def _path(self, name: str) -> Path:
         return self._root / check_name(name)
 
     def _walk(self, top: Path) -> Iterator[str]:
-        for folder, folders, files in os.walk(top, onerror=_raise_unless_gone):
+        for folder, folders, files in os.walk(top, onerror=_raise_unless_missing):
             folders[:] = [each for each in folders if not each.startswith(".")]
             relative = Path(folder).relative_to(self._root)
             yield from ((relative / file).as_posix() for file in files if not file.startswith("."))
@@ -135,7 +139,7 @@ class FileBlobs:
 
     @contextlib.contextmanager
     def _temporary(self, path: Path) -> Iterator[Path]:
-        """A hidden place on the same file system as `path`, empty again afterwards."""
+        """A hidden path on the same file system as `path`; removed at the end."""
         self._make_parent(path)
         temporary = _hidden_beside(path)
         try:
@@ -151,7 +155,7 @@ class FileBlobs:
             self._bind(temporary, target)
 
     def _bind(self, source: Path, target: Path) -> None:
-        """Give a finished file its name; the one step that makes a blob visible."""
+        """Links a finished file to its name: the step that makes a blob visible."""
         try:
             os.link(source, target)
         except FileExistsError:
@@ -170,7 +174,7 @@ class FileBlobs:
 
     @contextlib.contextmanager
     def _writing(self, path: Path) -> Iterator[None]:
-        """Turn what the system says about a write that was not applied into an error of ours."""
+        """Raises a Headrace error for an `OSError` of a write that was not applied."""
         try:
             yield
         except OSError as error:
@@ -199,7 +203,7 @@ def _hidden_beside(path: Path) -> Path:
 
 
 def _make_directories(existing: Path, path: Path) -> None:
-    """Make the directories between `existing` and `path`, each flushed into its parent."""
+    """Makes the directories between `existing` and `path` and syncs each parent."""
     current = existing
     for part in path.relative_to(existing).parts:
         current = current / part
@@ -218,7 +222,7 @@ def _sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def _raise_unless_gone(error: OSError) -> None:
+def _raise_unless_missing(error: OSError) -> None:
     if not isinstance(error, FileNotFoundError | NotADirectoryError):
         raise error
 

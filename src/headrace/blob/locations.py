@@ -1,14 +1,14 @@
 """Opens a state location by its scheme: `s3://…` is an object store, anything else a directory.
 
-Threads: any. Object stores stay open, so that their connections are used again; a lock guards them, held
-while one is opened for the first time.
+Threads: any. Object stores stay open so that their connections are reused; a lock guards them and is held
+while a store is opened for the first time.
 """
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from headrace.blob.base import Blobs
@@ -26,34 +26,43 @@ def is_object_store(location: str) -> bool:
 
 
 class Locations:
-    """The locations that a host uses. `wrap` goes between storage and patience: tests add trouble there."""
+    """The locations that a host uses. `wrap` is applied below the retries: tests inject faults there."""
 
-    def __init__(self, local: Path, *, wrap: Wrap | None = None, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        local: Path,
+        *,
+        wrap: Wrap | None = None,
+        clock: Clock | None = None,
+        environment: Mapping[str, str] = os.environ,
+    ) -> None:
         self.local, self._wrap, self._clock = local, wrap, clock or SystemClock()
+        self._environment = environment
         self._open: dict[str, PatientBlobs] = {}
         self._lock = threading.Lock()
 
     def open(self, location: str, *, create: bool) -> Blobs:
-        """The blobs at `location`; only `create` makes a directory that is not there."""
+        """Opens the blobs at `location`; only `create` makes a missing directory."""
         if is_object_store(location):
-            return self._kept(location, lambda: self._objects(location))
+            return self._cached(location, lambda: self._objects(location))
         files = FileBlobs.open(Path(location), create=create)
-        return files if self._wrap is None else self._kept(location, lambda: files)
+        return files if self._wrap is None else self._cached(location, lambda: files)
 
     def waits_ms(self) -> dict[str, float]:
-        """For how long calls have been waiting for storage, by location; empty when none waits."""
+        """How long calls have been waiting for storage, by location; empty when none waits."""
         waited = {location: blobs.waited_ms for location, blobs in list(self._open.items())}
         return {location: round(ms) for location, ms in waited.items() if ms > 0}
 
     def _objects(self, location: str) -> Blobs:
-        from headrace.blob.objects import ObjectBlobs, endpoint_of  # only who needs a client loads one
+        # loads the client only where an object store is used
+        from headrace.blob.objects import ObjectBlobs, endpoint_of
 
-        # Two stores may have a bucket of one name.
-        copies = LocalCopies.open(self.local, f"{endpoint_of(os.environ)} {location}")
+        # The buckets of two stores may have the same name.
+        copies = LocalCopies.open(self.local, f"{endpoint_of(self._environment)} {location}")
         copies.drop_unused(self._clock.now_ms())
-        return ObjectBlobs.open(location, copies)
+        return ObjectBlobs.open(location, copies, self._environment)
 
-    def _kept(self, location: str, opened: Callable[[], Blobs]) -> PatientBlobs:
+    def _cached(self, location: str, opened: Callable[[], Blobs]) -> PatientBlobs:
         with self._lock:
             if location not in self._open:
                 blobs = opened()

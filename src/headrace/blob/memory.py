@@ -1,6 +1,6 @@
-"""Blobs in a dictionary: for tests and for trying things out.
+"""Blobs in a dictionary, for tests.
 
-Invariants: a name, once bound, keeps its bytes until it is deleted.
+Invariants: a name keeps its bytes until it is deleted.
 Threads: any; one lock guards the dictionary.
 """
 
@@ -11,15 +11,15 @@ import threading
 import uuid
 from pathlib import Path
 
-from headrace.blob.base import check_name, check_prefix
+from headrace.blob.base import IsDamaged, always, check_name, check_prefix
 from headrace.errors import AlreadyExists, BlobMissing
 
 
 class MemoryBlobs:
-    """A location that lives as long as this object."""
+    """A location in the memory of this process."""
 
     def __init__(self) -> None:
-        self._held: dict[str, bytes] = {}
+        self._bytes: dict[str, bytes] = {}
         self._lock = threading.Lock()
 
     @property
@@ -28,9 +28,9 @@ class MemoryBlobs:
 
     def put_if_absent(self, name: str, data: bytes) -> None:
         with self._lock:
-            if check_name(name) in self._held:
+            if check_name(name) in self._bytes:
                 raise AlreadyExists(f"{self.root}{name} already exists", hint="read it back and compare")
-            self._held[name] = bytes(data)
+            self._bytes[name] = bytes(data)
 
     def staging(self, name: str) -> Path:
         check_name(name)
@@ -42,9 +42,9 @@ class MemoryBlobs:
 
     def get(self, name: str) -> bytes:
         with self._lock:
-            if check_name(name) not in self._held:
+            if check_name(name) not in self._bytes:
                 raise BlobMissing(f"{self.root}{name} does not exist")
-            return self._held[name]
+            return self._bytes[name]
 
     def size(self, name: str) -> int:
         return len(self.get(name))
@@ -52,11 +52,11 @@ class MemoryBlobs:
     def list(self, prefix: str) -> list[str]:
         check_prefix(prefix)
         with self._lock:
-            return sorted(name for name in self._held if name.startswith(prefix))
+            return sorted(name for name in self._bytes if name.startswith(prefix))
 
     def delete(self, name: str) -> None:
         with self._lock:
-            self._held.pop(check_name(name), None)
+            self._bytes.pop(check_name(name), None)
 
     def sweep(self, prefix: str) -> None:
         check_prefix(prefix)
@@ -64,3 +64,7 @@ class MemoryBlobs:
     def local_path(self, name: str) -> Path | None:
         check_name(name)
         return None
+
+    def drop_copy(self, name: str, is_damaged: IsDamaged = always) -> bool:
+        check_name(name)
+        return False

@@ -1,8 +1,7 @@
-"""What an object store's failures mean to us: `understood` turns one into an error with a remedy.
+"""Translates the failures of an object store into errors with a hint.
 
-For a write the distinction that counts is whether it can have been applied. It was not when the store said
-so (a refusal, throttling) or was never reached; a reply that is lost or says only "internal error" leaves
-it open.
+A write was not applied if the store refused or throttled it, or was never reached. A lost reply, or one
+that only reports an internal error, leaves the outcome open.
 """
 
 from __future__ import annotations
@@ -30,8 +29,8 @@ _STALE = frozenset({"ExpiredToken", "InvalidToken", "RequestTimeTooSkewed"})
 _LATER = "nothing to do if it passes: it is tried again; look at the store and the network if it does not"
 
 
-def understood(error: Exception, action: str, where: str, *, writing: bool) -> HeadraceError:
-    """The error of ours for what `obstore` raised while it tried to `action` the object `where`."""
+def translated(error: Exception, action: str, where: str, *, writing: bool) -> HeadraceError:
+    """The Headrace error for an `obstore` failure of `action` on the object `where`."""
     text = str(error)
     status, code = _status(text), _code(text)
     if code == "NoSuchBucket":
@@ -47,34 +46,34 @@ def understood(error: Exception, action: str, where: str, *, writing: bool) -> H
     if status == 409 or status == 429 or code in _THROTTLED or code == "RequestTimeout":
         return TryAgain(f"cannot {action} {where} now: the store answers {code or status}", hint=_LATER)
     if "kind: Connect" in text:
-        return TryAgain(f"cannot {action} {where}: nobody answers at its endpoint", hint=_LATER)
+        return TryAgain(f"cannot {action} {where}: no answer from its endpoint", hint=_LATER)
     if status is not None and status < 500:
         return _wrong(action, where, text)
-    said = f"{code or status}" if status is not None else "no answer"
+    answer = f"{code or status}" if status is not None else "no answer"
     if writing:
         return MaybeApplied(
-            f"{where} may have been written: {said} ({summary(text)})",
+            f"{where} may have been written: {answer} ({summary(text)})",
             hint="read it back and compare before trying again",
         )
-    return TryAgain(f"cannot {action} {where} now: {said} ({summary(text)})", hint=_LATER)
+    return TryAgain(f"cannot {action} {where} now: {answer} ({summary(text)})", hint=_LATER)
 
 
 _RESTORE = "bring the object back from a backup, or start again with a new checkpoint location"
 
 
 def summary(text: str) -> str:
-    """The first line of what `obstore` says, without its timings."""
+    """The first line of an `obstore` message, without its timings."""
     return _SECONDS.sub("", text.partition("\n")[0])[:300]
 
 
 def _status(text: str) -> int | None:
-    found = _STATUS.search(text)
-    return None if found is None else int(found[1])
+    match = _STATUS.search(text)
+    return None if match is None else int(match[1])
 
 
 def _code(text: str) -> str:
-    found = _CODE.search(text)
-    return "" if found is None else found[1]
+    match = _CODE.search(text)
+    return "" if match is None else match[1]
 
 
 def _no_bucket(where: str) -> StateMissing:
@@ -96,9 +95,9 @@ def _no_credentials(where: str, text: str, status: int | None) -> HeadraceError:
     )
 
 
-def _refused(action: str, where: str, said: str) -> SettingError:
+def _refused(action: str, where: str, answer: str) -> SettingError:
     return SettingError(
-        f"not allowed to {action} {where}: the store says {said}",
+        f"not allowed to {action} {where}: the store answers {answer}",
         hint="let the executors' credentials list, read, write and delete under the state location; "
         "AWS_ACCESS_KEY_ID, AWS_SESSION_TOKEN and AWS_REGION must belong together",
     )

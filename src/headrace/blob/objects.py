@@ -1,11 +1,11 @@
-"""Blobs as objects of an S3-compatible store, each with a copy on the local disk once it is used as a file.
+"""Blobs as objects of an S3-compatible store. An object that is used as a file has a local copy.
 
-Put-if-absent is S3's conditional put (`If-None-Match: *`). A file is uploaded, and what was uploaded stays
-as its local copy; a file that was written elsewhere is downloaded once. So nothing is read over the network
-twice. Objects that are only got, such as manifests, have no copy.
+Put-if-absent is S3's conditional put (`If-None-Match: *`). An uploaded file stays on the local disk as its
+copy. A file of another host is downloaded once. Small objects that are read as bytes, such as manifests,
+have no copy.
 
-Invariants: one request per call and no retry here, so that an error says what is known about this very
-request (`PatientBlobs` repeats). A local copy is made only of an object that is in the store.
+Invariants: each call makes one request and no retry, so that an error is about this request alone
+(`PatientBlobs` repeats). Only an object that is in the store gets a local copy.
 Threads: any.
 """
 
@@ -24,16 +24,24 @@ import obstore
 from obstore.exceptions import BaseError
 from obstore.store import S3Store
 
-from headrace.blob.base import check_name, check_prefix
+from headrace.blob.base import IsDamaged, always, check_name, check_prefix
 from headrace.blob.copies import LocalCopies
-from headrace.blob.object_errors import understood
+from headrace.blob.object_errors import translated
 from headrace.errors import AlreadyExists, BlobMissing, SettingError, TryAgain
+from headrace.plan.times import TIMES
 
 log = logging.getLogger("headrace.blob")
 
-CHUNK_BYTES = 8 << 20  # a download's request, and an upload's part
-WHOLE_BYTES = 16 << 20  # up to this a file is one conditional request; parts cannot be conditional
+CHUNK_BYTES = 8 << 20  # bytes per download request and per upload part
+WHOLE_BYTES = 16 << 20  # up to this size a file is one conditional request; parts cannot be conditional
 PARTS_AT_A_TIME = 2
+_VARIABLES = (
+    "AWS_ACCESS_KEY_ID",
+    "AWS_SECRET_ACCESS_KEY",
+    "AWS_SESSION_TOKEN",
+    "AWS_REGION",
+    "AWS_DEFAULT_REGION",
+)
 _LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 T = TypeVar("T")
 
@@ -45,17 +53,19 @@ class ObjectBlobs:
         self._store, self._root, self._copies = store, root, copies
 
     @classmethod
-    def open(cls, location: str, copies: LocalCopies) -> ObjectBlobs:
-        """The location; the store is not asked before the first request."""
+    def open(
+        cls, location: str, copies: LocalCopies, environment: Mapping[str, str] = os.environ
+    ) -> ObjectBlobs:
+        """Opens the location; no request is made yet."""
         bucket, prefix = split_location(location)
-        return cls(_store(bucket, prefix, os.environ), location.rstrip("/"), copies)
+        return cls(_store(bucket, prefix, environment), location.rstrip("/"), copies)
 
     @property
     def root(self) -> str:
         return self._root
 
     def put_if_absent(self, name: str, data: bytes) -> None:
-        self._ask("write", name, lambda: self._put(check_name(name), bytes(data)), writing=True)
+        self._request("write", name, lambda: self._put(check_name(name), bytes(data)), writing=True)
 
     def staging(self, name: str) -> Path:
         return self._copies.staging(check_name(name))
@@ -63,60 +73,70 @@ class ObjectBlobs:
     def put_file(self, name: str, path: Path) -> None:
         check_name(name)
         if path.stat().st_size <= WHOLE_BYTES:
-            self._ask("write", name, lambda: self._put(name, path), writing=True)
+            self._request("write", name, lambda: self._put(name, path), writing=True)
         else:
             self._put_parts(name, path)
         try:
             self._copies.keep(name, path)
-        except TryAgain as error:  # it is in the store, and that is what counts
+        except TryAgain as error:  # the object is in the store, so the write has succeeded
             log.warning("%s has no local copy yet: %s", self._where(name), error)
             path.unlink(missing_ok=True)
 
     def get(self, name: str) -> bytes:
         check_name(name)
-        return self._ask("read", name, lambda: obstore.get(self._store, name).bytes().to_bytes())
+        return self._request("read", name, lambda: obstore.get(self._store, name).bytes().to_bytes())
 
     def size(self, name: str) -> int:
-        """Also drops a local copy that has another size: a restore asks this before it opens files."""
+        """Also drops a local copy of another size: a restore calls this before it opens files."""
         check_name(name)
-        size = self._ask("read", name, lambda: int(obstore.head(self._store, name)["size"]))
-        self._copies.forget_unless(name, size)
+        size = self._request("read", name, lambda: int(obstore.head(self._store, name)["size"]))
+        self._copies.drop_unless_size(name, size)
         return size
 
     def list(self, prefix: str) -> list[str]:
         folder = check_prefix(prefix)
 
         def names() -> list[str]:
-            found = obstore.list(self._store, f"{folder}/" if folder else None)
-            return [item["path"] for chunk in found for item in chunk]
+            pages = obstore.list(self._store, f"{folder}/" if folder else None)
+            return [item["path"] for chunk in pages for item in chunk]
 
-        return sorted(name for name in self._ask("list", prefix, names) if name.startswith(prefix))
+        return sorted(name for name in self._request("list", prefix, names) if name.startswith(prefix))
 
     def delete(self, name: str) -> None:
         check_name(name)
-        self._ask("delete", name, lambda: self._delete(name))
-        self._copies.forget(name)
+        self._request("delete", name, lambda: self._delete(name))
+        self._copies.drop(name)
 
     def sweep(self, prefix: str) -> None:
-        """Also drops copies of objects that are gone: another host may have deleted them.
+        """Also drops copies of objects that another host has deleted.
 
-        Copies are looked at first: a copy seen now was in the store before, so a listing that lacks it
-        says that it was deleted.
+        Copies are listed before objects. A listed copy was in the store then, so a later listing without it
+        means that the object was deleted.
         """
         folder = check_prefix(prefix)
         self._copies.sweep(folder)
-        held = self._copies.names(folder)
-        for gone in set(held).difference(self.list(f"{folder}/" if folder else "")) if held else ():
-            self._copies.forget(gone)
+        copies = self._copies.names(folder)
+        for deleted in set(copies).difference(self.list(f"{folder}/" if folder else "")) if copies else ():
+            self._copies.drop(deleted)
 
     def local_path(self, name: str) -> Path | None:
         return self._copies.use(check_name(name)) or self._download(name)
+
+    def drop_copy(self, name: str, is_damaged: IsDamaged = always) -> bool:
+        path = self._copies.use(check_name(name))
+        if path is None or not is_damaged(path):
+            return False
+        log.warning("the local copy %s is damaged and is downloaded again", path)
+        self._copies.drop(name)
+        return True
 
     def _put(self, name: str, data: bytes | Path) -> None:
         obstore.put(self._store, name, data, mode="create", use_multipart=False)
 
     def _put_parts(self, name: str, path: Path) -> None:
-        """A large file, in bounded memory; its name belongs to one attempt, so looking first is enough."""
+        """Uploads a large file in bounded memory. One attempt owns the name, so a check before the upload
+        is enough.
+        """
         with contextlib.suppress(BlobMissing):
             self.size(name)
             raise AlreadyExists(f"{self._where(name)} already exists", hint="read it back and compare")
@@ -131,7 +151,7 @@ class ObjectBlobs:
                 max_concurrency=PARTS_AT_A_TIME,
             )
 
-        self._ask("write", name, upload, writing=True)
+        self._request("write", name, upload, writing=True)
 
     def _delete(self, name: str) -> None:
         try:
@@ -160,16 +180,16 @@ class ObjectBlobs:
         def read() -> bytes:
             return obstore.get_range(self._store, name, start=start, length=length).to_bytes()
 
-        part = self._ask("read", name, read)
+        part = self._request("read", name, read)
         if len(part) != length:
             raise TryAgain(f"{self._where(name)} was cut short at byte {start + len(part)}")
         return part
 
-    def _ask(self, action: str, name: str, request: Callable[[], T], *, writing: bool = False) -> T:
+    def _request(self, action: str, name: str, request: Callable[[], T], *, writing: bool = False) -> T:
         try:
             return request()
         except (BaseError, FileNotFoundError) as error:
-            raise understood(error, action, self._where(name), writing=writing) from None
+            raise translated(error, action, self._where(name), writing=writing) from None
 
     def _where(self, name: str) -> str:
         return f"{self._root}/{name}" if name else self._root
@@ -184,12 +204,19 @@ def split_location(location: str) -> tuple[str, str]:
 
 
 def endpoint_of(environment: Mapping[str, str]) -> str:
-    """Where the store is reached; empty for that of AWS."""
+    """The endpoint of the store; empty for that of AWS."""
     return environment.get("AWS_ENDPOINT_URL_S3") or environment.get("AWS_ENDPOINT_URL") or ""
 
 
+def _config(environment: Mapping[str, str]) -> Any:
+    """The settings of an environment that is not this process's own, which the client reads by itself."""
+    config = {name: environment[name] for name in _VARIABLES if environment.get(name)}
+    endpoint = endpoint_of(environment)
+    return {**config, "AWS_ENDPOINT_URL": endpoint} if endpoint else config
+
+
 def _store(bucket: str, prefix: str, environment: Mapping[str, str]) -> Any:
-    """The store as the environment describes it: `AWS_…` variables, container or instance role."""
+    """The store by the environment: `AWS_…` variables, container or instance role."""
     endpoint = endpoint_of(environment)
     plain = environment.get("AWS_ALLOW_HTTP", "").lower() == "true"
     if endpoint.startswith("http:") and not (plain or urlsplit(endpoint).hostname in _LOOPBACK):
@@ -200,11 +227,12 @@ def _store(bucket: str, prefix: str, environment: Mapping[str, str]) -> Any:
     return S3Store(
         bucket,
         prefix=prefix or None,
+        config={} if environment is os.environ else _config(environment),
         disable_bulk_delete=True,
         client_options={
             "allow_http": endpoint.startswith("http:"),
-            "timeout": timedelta(seconds=60),
-            "connect_timeout": timedelta(seconds=5),
+            "timeout": timedelta(seconds=TIMES.storage_request_s),
+            "connect_timeout": timedelta(seconds=TIMES.storage_connect_s),
         },
-        retry_config={"max_retries": 0, "retry_timeout": timedelta(seconds=60)},
+        retry_config={"max_retries": 0, "retry_timeout": timedelta(seconds=TIMES.storage_request_s)},
     )

@@ -1,11 +1,12 @@
-"""Blobs that wait for storage which throttles, times out or is away, instead of failing the batch.
+"""Blobs that wait for storage that throttles, times out or is unreachable, instead of failing the batch.
 
-A request that is known not to have been applied, or that does no harm twice, is repeated with growing waits
-until it works or `Patience.limit_ms` has passed; then its last error is raised. A write of unknown fate
-(`MaybeApplied`) is not repeated here: `blob/retry.py` reads it back, through this, and so waits as well.
+A request is repeated with growing waits if it was not applied, or if applying it twice does no harm. After
+`Patience.limit_ms` its last error is raised. A write with an unknown outcome (`MaybeApplied`) is not
+repeated: `blob/retry.py` reads it back through this class, so it waits as well.
 
-Invariants: never two requests without a wait in between; whoever waits says so in the log, at first and
-then every `tell_ms`, and says when it is over. Threads: any; a lock guards the account of who waits.
+Invariants: a wait separates any two requests. A wait is logged when it begins, every `log_every_ms`, and
+when it ends.
+Threads: any; a lock guards the list of waits.
 """
 
 from __future__ import annotations
@@ -20,9 +21,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from headrace.blob.base import Blobs
+from headrace.blob.base import Blobs, IsDamaged, always
 from headrace.clock import Clock
 from headrace.errors import MaybeApplied, TryAgain
+from headrace.plan.times import TIMES
 
 log = logging.getLogger("headrace.blob")
 T = TypeVar("T")
@@ -30,20 +32,22 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Patience:
-    """How long to wait between tries: doubling from `first_ms` to `last_ms`, up to `limit_ms` in all."""
+    """The waits between tries: doubling from `first_ms` to `last_ms`, up to `limit_ms` in all."""
 
     first_ms: float = 50.0
-    last_ms: float = 5_000.0
-    limit_ms: float = 300_000.0
-    tell_ms: float = 10_000.0
+    last_ms: float = TIMES.storage_pause_s * 1000
+    limit_ms: float = TIMES.storage_patience_s * 1000
+    log_every_ms: float = TIMES.storage_report_s * 1000
 
     def delay_ms(self, failures: int, jitter: float) -> float:
-        """The wait after so many failures; `jitter` from 0 to 1 keeps many waiters apart."""
+        """The wait after `failures` failures; `jitter` from 0 to 1 spreads the requests of many waiting
+        calls.
+        """
         return min(self.last_ms, self.first_ms * 2.0 ** min(failures - 1, 30)) * (0.5 + 0.5 * jitter)
 
 
 class PatientBlobs:
-    """Another location, with patience."""
+    """Another location, with repeated requests."""
 
     def __init__(
         self,
@@ -63,7 +67,7 @@ class PatientBlobs:
 
     @property
     def waited_ms(self) -> float:
-        """For how long the oldest call that waits now has been waiting."""
+        """How long the oldest waiting call has been waiting."""
         with self._lock:
             return max((wait.waited_ms for wait in self._waiting), default=0.0)
 
@@ -94,6 +98,9 @@ class PatientBlobs:
     def local_path(self, name: str) -> Path | None:
         return self._until_done(lambda: self._blobs.local_path(name))
 
+    def drop_copy(self, name: str, is_damaged: IsDamaged = always) -> bool:
+        return self._blobs.drop_copy(name, is_damaged)
+
     def _until_done(self, request: Callable[[], T], *, twice_is_fine: bool = False) -> T:
         repeated = (TryAgain, MaybeApplied) if twice_is_fine else (TryAgain,)
         try:
@@ -104,18 +111,18 @@ class PatientBlobs:
             for failures in itertools.count(1):
                 self._clock.sleep_ms(self._patience.delay_ms(failures, self._jitter()))
                 try:
-                    done = request()
+                    answer = request()
                     break
                 except repeated as error:
                     if wait.is_over():
                         raise
-                    wait.tell(error)
+                    wait.log_if_due(error)
             log.info("%s is back after %.1f s", self.root, wait.waited_ms / 1000)
-            return done
+            return answer
 
     @contextmanager
     def _waits(self) -> Iterator[_Wait]:
-        """An entry in the account of who waits, until the block ends."""
+        """Registers a wait until the block ends."""
         wait = _Wait(self.root, self._clock, self._patience)
         with self._lock:
             self._waiting.append(wait)
@@ -127,11 +134,11 @@ class PatientBlobs:
 
 
 class _Wait:
-    """One call that waits."""
+    """One waiting call."""
 
     def __init__(self, root: str, clock: Clock, patience: Patience) -> None:
         self._root, self._clock, self._patience = root, clock, patience
-        self._began_ms = self._told_ms = clock.monotonic_ms()
+        self._began_ms = self._logged_ms = clock.monotonic_ms()
 
     @property
     def waited_ms(self) -> float:
@@ -140,9 +147,9 @@ class _Wait:
     def is_over(self) -> bool:
         return self.waited_ms >= self._patience.limit_ms
 
-    def tell(self, error: Exception) -> None:
-        """Say again that somebody waits, now and then."""
+    def log_if_due(self, error: Exception) -> None:
+        """Logs the wait again if a log line is due."""
         now_ms = self._clock.monotonic_ms()
-        if now_ms - self._told_ms >= self._patience.tell_ms:
-            self._told_ms = now_ms
+        if now_ms - self._logged_ms >= self._patience.log_every_ms:
+            self._logged_ms = now_ms
             log.warning("waiting for %s since %.0f s: %s", self._root, self.waited_ms / 1000, error)

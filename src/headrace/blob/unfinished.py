@@ -1,9 +1,9 @@
-"""Hidden names of files that are being written, and which of them were left behind by the dead.
+"""Hidden names of unfinished files, and which of these files are left over from ended processes.
 
     .tmp-<machine>@<process id>-<32 hex digits>
 
-A name says which process on which machine writes it, so that leftovers of a killed process can be removed
-while the files of living ones, here or elsewhere, stay. Whoever writes the file may add an ending.
+The name contains machine and process of the writer. So leftovers of a killed process can be removed while
+files of running processes, on this machine or another, stay. The writer may add a suffix.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def hidden_name() -> str:
 
 
 def is_left_behind(name: str, machine: str, is_alive: Callable[[int], bool]) -> bool:
-    """Whether `name` is an unfinished file of a process of `machine` that is no more."""
+    """Whether `name` is an unfinished file of an ended process of `machine`."""
     match = _HIDDEN.match(name)
     return match is not None and match[1] == machine and not is_alive(int(match[2]))
 
@@ -34,7 +34,7 @@ def this_machine() -> str:
 
 
 def is_alive(process: int) -> bool:
-    """Whether a process of this machine has that id; one of another user counts."""
+    """Whether a process of this machine, of any user, has that id."""
     try:
         os.kill(process, 0)
     except ProcessLookupError:

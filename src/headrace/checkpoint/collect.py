@@ -1,6 +1,6 @@
-"""Garbage collection: deletes what no retained version needs, and nothing that a running attempt may need.
+"""Garbage collection: deletes files that no retained version and no running attempt needs.
 
-What goes is decided by pure functions over names and manifests. Two rules make them safe against attempts
+Pure functions over names and manifests decide which files go. Two rules make them safe against attempts
 that run at the same time, here or on another machine: nothing above the committed version is touched, and a
 segment carries the version of the first manifest that names it, so that an old one which no manifest names
 is never named again. Manifests go before segments: a crash in between leaves files, never a version with
@@ -39,7 +39,7 @@ def oldest_retained(parent_of: Callable[[int], int | None], committed: int, reta
 def collectable(
     names: Iterable[str], retained: Iterable[Manifest], oldest: int, keep: Collection[str] = ()
 ) -> list[str]:
-    """The names that may go, in the order in which they may go.
+    """The names to delete, in the order of deletion.
 
     `names` lie under one partition; `retained` are all manifests from version `oldest` on. A segment whose
     file name is in `keep` stays.
@@ -65,7 +65,7 @@ def collect(
     keep: Collection[str] = (),
     known: MutableMapping[str, Manifest] | None = None,
 ) -> list[str]:
-    """Delete what the newest `retain` versions up to `committed` do not need; returns what was deleted.
+    """Deletes files that the newest `retain` versions up to `committed` do not need; returns their names.
 
     `committed` is a version that Spark has committed: the base of the running batch, not the batch itself,
     which Spark may still replay from its base. `known` is the caller's cache of manifests read before.
@@ -80,7 +80,7 @@ def collect(
         oldest = oldest_retained(lambda version: manifests.parent(newest, version), start, retain)
         retained = manifests.only([n for n in names if (a := parse_manifest(n)) and a.version >= oldest])
     except BlobMissing:
-        return []  # another collector is ahead of this one; the next call sees what it left
+        return []  # another collector is ahead of this one; the next call goes on
     doomed = collectable(names, retained, oldest, keep)
     for name in doomed:
         blobs.delete(name)
@@ -106,7 +106,7 @@ class _Manifests:
         return parent if parent in newest else None
 
     def only(self, names: Collection[str]) -> list[Manifest]:
-        """The manifests of those names; all others are forgotten."""
+        """The manifests of those names; drops all others from the cache."""
         for stale in set(self.known).difference(names):
             del self.known[stale]
         return [self.read(name) for name in names]

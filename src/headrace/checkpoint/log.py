@@ -1,45 +1,47 @@
-"""The local log: what a batch changed, on the machine's own disk, until shared storage has it.
+"""The local log: the changes of a batch on the machine's own disk, until shared storage has them.
 
     <local>/log/<digest of the location>/<query>/<operator>/p<partition>/
         v<version>-r<run>-a<attempt>.log       one entry per epoch
-        segments/v…-s….segment                 sealed, not yet known to be on shared storage
+        v….log.damaged                         an entry that a power loss tore; nothing reads it
+        segments/v…-s….segment                 sealed, perhaps not on shared storage (`files.local`)
 
 An entry is the magic line, the raw rows of the epoch, a JSON body, and a trailer of fixed length:
 
     headrace log 1 LF  <arrays> <body>  <body's length, 16 hex digits> <CRC-32 of the body, 8 hex digits> LF
 
-The body says for every array how long it is and its CRC-32. It also says all that the manifest will say, so
-that whoever reads an entry can seal, upload and publish it.
+The body has the length and the CRC-32 of every array. It also has all fields of the manifest, so that any
+process of the machine can seal, upload and publish the entry.
 
-Invariants: an entry has its name only when it is whole; nothing here is flushed to the disk, so it outlives
-any process and not the machine.
+Invariants: an entry has its name only when it is whole. Without `fsync` nothing is synced: an entry
+outlives any process, and a power loss may leave its name without its content (`log_check`).
 Threads: any; there is no state beside the files, except that the folders were made.
 """
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import hashlib
 import json
 import os
 import re
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 
-from headrace.blob.unfinished import hidden_name, is_alive, is_left_behind, this_machine
-from headrace.errors import StateCorrupt, TryAgain
+from headrace.blob.unfinished import hidden_name
+from headrace.errors import Fenced, StateCorrupt
+from headrace.files.local import SEGMENTS, LocalFolder, sync_file, sync_folders, writing
 from headrace.format.manifest import Manifest, decode, encode
-from headrace.format.names import Attempt, parse_segment
-from headrace.store.contract import Sections
-from headrace.store.run import Run
+from headrace.format.names import Attempt
+from headrace.rows.run import Run
+from headrace.store.base.files import Sections
 
 FOLDER = "log"
+DAMAGED = ".damaged"
 _MAGIC = b"headrace log 1\n"
 _TRAILER = re.compile(rb"([0-9a-f]{16})([0-9a-f]{8})\n")
 _TRAILER_BYTES = 25
@@ -49,7 +51,7 @@ _LOST = "if shared storage lacks the version too, hr.start or `headrace recover`
 
 @dataclass(frozen=True)
 class Planned:
-    """Rows that will be the segment `name`."""
+    """Rows that the seal will flush as the segment `name`."""
 
     name: str  # relative to the partition
     kind: str
@@ -60,7 +62,7 @@ class Planned:
 class LogEntry:
     """One epoch after its first acknowledgement.
 
-    `manifest` names the segments that existed when it was logged; those of `planned` come after them.
+    `manifest` names the segments that existed when the epoch was logged; those of `planned` follow them.
     """
 
     manifest: Manifest
@@ -70,44 +72,21 @@ class LogEntry:
     planned: tuple[Planned, ...]
 
 
-class LocalLog:
-    """The log of one partition."""
+class LocalLog(LocalFolder):
+    """The log of one partition, beside its local files."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.is_open = False
+    def __init__(self, folder: Path, *, fsync: bool = False) -> None:
+        super().__init__(folder)
+        self.fsync = fsync  # whether an acknowledged entry survives a power loss
+        self._has_synced_folders = False
 
     @classmethod
-    def of(cls, local: Path, location: str, prefix: str) -> LocalLog:
+    def of(cls, local: Path, location: str, prefix: str, *, fsync: bool = False) -> LocalLog:
         digest = hashlib.sha256(location.encode()).hexdigest()[:16]
-        return cls(local / FOLDER / digest / prefix)
-
-    def open(self) -> None:
-        """Make the folders, closed to other users, and remove what dead processes left unfinished."""
-        if self.is_open:
-            return
-        segments = self.folder / "segments"
-        with writing(segments):
-            segments.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if self.folder.lstat().st_uid != os.getuid():
-                raise PermissionError(errno.EACCES, "it belongs to another user")
-            self.folder.chmod(0o700)
-        machine = this_machine()
-        for path in (*self.folder.iterdir(), *segments.iterdir()):
-            if is_left_behind(path.name, machine, is_alive):
-                path.unlink(missing_ok=True)
-        self.is_open = True
-
-    def file(self, name: str) -> Path:
-        """Where the segment `name` lies if it is here."""
-        return self.folder / name
-
-    def staging(self) -> Path:
-        """A new hidden place for a segment."""
-        return self.folder / "segments" / hidden_name()
+        return cls(local / FOLDER / digest / prefix, fsync=fsync)
 
     def draft(self, planned: Sequence[Planned]) -> Draft:
-        """Begin an entry: its rows are written, it has no name yet."""
+        """Writes the rows of an entry that has no name yet."""
         path = self.folder / hidden_name()
         with writing(path):
             file = path.open("xb")
@@ -120,38 +99,46 @@ class LocalLog:
                 raise
 
     def entries(self) -> list[Attempt]:
-        """The epochs that are logged, oldest first."""
+        """The attempts that have an entry, oldest first."""
         try:
-            found = [_ENTRY.fullmatch(path.name) for path in self.folder.iterdir()]
+            names = [_ENTRY.fullmatch(path.name) for path in self.folder.iterdir()]
         except FileNotFoundError:
             return []
-        return sorted(Attempt(int(m[1]), int(m[2]), int(m[3])) for m in found if m is not None)
+        return sorted(Attempt(int(m[1]), int(m[2]), int(m[3])) for m in names if m is not None)
 
     def read(self, attempt: Attempt) -> LogEntry:
-        """The entry, verified; raises `StateCorrupt`."""
+        """Reads and verifies an entry; raises `StateCorrupt`."""
         path = self._path(attempt)
         with path.open("rb") as file:
             body = _body(path, file)
             file.seek(len(_MAGIC))
-            planned = tuple(_read_rows(path, file, said) for said in body["planned"])
+            planned = tuple(_read_rows(path, file, part) for part in body["planned"])
         manifest = decode(body["manifest"].encode(), str(path))
         return LogEntry(manifest, body["parent"], body["spec"], frozenset(body["local"]), planned)
 
     def remove(self, attempt: Attempt) -> None:
-        """The entry is not needed: it is published, or was overtaken."""
+        """Removes the entry of an epoch that is published or fenced."""
         self._path(attempt).unlink(missing_ok=True)
 
-    def remove_segments(self, published: Attempt) -> None:
-        """Remove what was sealed up to an attempt that is published.
+    def sync_names(self) -> None:
+        """Brings the names of entries to the disk, and once those of the folders; only with `fsync`."""
+        if self.fsync and self._has_synced_folders:
+            sync_file(self.folder)
+        elif self.fsync:
+            sync_folders(self.folder)
+            self._has_synced_folders = True
 
-        A newer attempt at the same version may have been sealed meanwhile, here or by another host with the
-        same log, and is not on shared storage yet.
-        """
-        with contextlib.suppress(FileNotFoundError):
-            for path in (self.folder / "segments").iterdir():
-                parsed = parse_segment(path.name)
-                if parsed is not None and parsed.attempt <= published:
-                    path.unlink(missing_ok=True)
+    def set_aside(self, attempt: Attempt) -> Path:
+        """Renames a damaged entry, so that it counts as missing; returns its new path."""
+        path = self._path(attempt)
+        aside = path.with_name(path.name + DAMAGED)
+        with writing(path), contextlib.suppress(FileNotFoundError):  # another process was faster
+            path.rename(aside)
+        return aside
+
+    def set_aside_of(self, version: int) -> list[Path]:
+        """The damaged entries of a version."""
+        return sorted(self.folder.glob(f"v{version:012d}-*.log{DAMAGED}"))
 
     def _path(self, attempt: Attempt) -> Path:
         return self.folder / f"v{attempt.version:012d}-r{attempt.run:08d}-a{attempt.attempt:012d}.log"
@@ -168,38 +155,72 @@ class Draft:
     row_bytes: int
 
     def finish(self, manifest: Manifest, parent: str | None, spec: str, local: Sequence[str]) -> None:
-        """Give the entry its body and its name; it takes the place of all others."""
-        said = {"manifest": encode(manifest).decode(), "parent": parent, "spec": spec, "local": list(local)}
-        text = json.dumps({**said, "planned": self.rows}).encode()
+        """Writes the body and names the entry; older entries are removed.
+
+        Raises `Fenced` where a newer entry exists: its epoch may be acknowledged and not published yet.
+        """
+        self._refuse_newer(manifest.written_by)
+        body = {"manifest": encode(manifest).decode(), "parent": parent, "spec": spec, "local": list(local)}
+        text = json.dumps({**body, "planned": self.rows}).encode()
         target = self.log._path(manifest.written_by)
         with writing(target):
             self.file.write(text + f"{len(text):016x}{zlib.crc32(text):08x}\n".encode())
+            self._sync(local)
             self.file.close()
             self.path.rename(target)
+            self.log.sync_names()
         for other in self.log.entries():
-            if other != manifest.written_by:
+            if _age(other) < _age(manifest.written_by):
                 self.log.remove(other)
 
+    def _sync(self, local: Sequence[str]) -> None:
+        """Brings the entry and the files that it needs to the disk, before it has its name."""
+        if not self.log.fsync:
+            return
+        self.file.flush()
+        os.fsync(self.file.fileno())
+        for name in local:
+            sync_file(self.log.file(name))
+        sync_file(self.log.folder / SEGMENTS)
+
+    def _refuse_newer(self, mine: Attempt) -> None:
+        newer = [entry for entry in self.log.entries() if _age(entry) > _age(mine)]
+        if newer:
+            path = self.log._path(max(newer, key=_age))
+            raise Fenced(
+                f"run {mine.run} cannot log version {mine.version}: the newer entry {path} exists",
+                hint="nothing to do if a newer start of the query goes on; where the state location was "
+                "emptied on purpose, remove that file",
+            )
+
     def discard(self) -> None:
-        """The batch was aborted."""
+        """Removes the entry of an aborted batch."""
         _throw_away(self.file, self.path)
 
 
+def _age(attempt: Attempt) -> tuple[int, int, int]:
+    """Orders entries by the time of their logging.
+
+    Spark's attempts grow within a run. A later attempt, or a later run, may log a lower version again.
+    """
+    return attempt.run, attempt.attempt, attempt.version
+
+
 def _throw_away(file: IO[bytes], path: Path) -> None:
-    """Closing writes what is buffered, which a full disk refuses; the file must go all the same."""
+    """Removes a file even if closing it fails, as it does on a full disk."""
     with contextlib.suppress(OSError):
         file.close()
     path.unlink(missing_ok=True)
 
 
 def _write_rows(file: IO[bytes], planned: Planned) -> dict[str, Any]:
-    said = [[number, [_write_run(file, run) for run in runs]] for number, runs in planned.sections]
-    return {"name": planned.name, "kind": planned.kind, "sections": said}
+    sections = [[number, [write_run(file, run) for run in runs]] for number, runs in planned.sections]
+    return {"name": planned.name, "kind": planned.kind, "sections": sections}
 
 
-def _write_run(file: IO[bytes], run: Run) -> list[int]:
+def write_run(file: IO[bytes], run: Run) -> list[int]:
     checksum = 0
-    for array in (run.hashes, run.words, run.heap):
+    for array in (run.order, run.words, run.heap):
         part = _bytes(array)
         file.write(part)
         checksum = zlib.crc32(part, checksum)
@@ -227,21 +248,21 @@ def _body(path: Path, file: IO[bytes]) -> dict[str, Any]:
     return body
 
 
-def _read_rows(path: Path, file: IO[bytes], said: dict[str, Any]) -> Planned:
+def _read_rows(path: Path, file: IO[bytes], part: dict[str, Any]) -> Planned:
     sections = [
-        (int(number), [_read_run(path, file, *run) for run in runs]) for number, runs in said["sections"]
+        (int(number), [_read_run(path, file, *run) for run in runs]) for number, runs in part["sections"]
     ]
-    return Planned(said["name"], said["kind"], sections)
+    return Planned(part["name"], part["kind"], sections)
 
 
 def _read_run(path: Path, file: IO[bytes], rows: int, width: int, heap_bytes: int, checksum: int) -> Run:
     hashes = np.fromfile(file, np.uint64, rows)
     words = np.fromfile(file, np.uint64, rows * width)
     heap = np.fromfile(file, np.uint8, heap_bytes)
-    found = 0
+    actual = 0
     for array in (hashes, words, heap):
-        found = zlib.crc32(_bytes(array), found)
-    if found != checksum:  # short arrays fail it too
+        actual = zlib.crc32(_bytes(array), actual)
+    if actual != checksum:  # short arrays fail it too
         raise _damaged(path, "its rows fail their checksum")
     return Run(hashes, words.reshape(rows, width), heap)
 
@@ -254,16 +275,3 @@ def _bytes(array: np.ndarray[Any, Any]) -> memoryview:
 
 def _damaged(path: Path, reason: str) -> StateCorrupt:
     return StateCorrupt(f"the log entry {path} is damaged: {reason}", hint=_LOST)
-
-
-@contextlib.contextmanager
-def writing(path: Path) -> Iterator[None]:
-    """Turn what the system says about a write to the local disk into an error of ours."""
-    try:
-        yield
-    except OSError as error:
-        raise TryAgain(
-            f"cannot write to the local disk at {path}: {error.strerror or error}",
-            hint="free space there, or set spark.headrace.state.local to another directory of your own; "
-            "nothing was lost, the batch is tried again",
-        ) from error

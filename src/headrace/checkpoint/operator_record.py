@@ -7,7 +7,6 @@ knows no storage. What may change: the watermark's delay, the emit mode, and nam
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import chain, zip_longest
 
 from headrace.blob.base import Blobs
 from headrace.blob.retry import Retry, put_or_read
@@ -15,8 +14,10 @@ from headrace.clock import Clock, SystemClock
 from headrace.errors import BlobMissing, OperatorChanged, StateMissing
 from headrace.format.names import operator_record
 from headrace.format.record import corrupt, decode_record, encode_record
-from headrace.spec import TIME, Accumulator, Field, Holistic, OperatorSpec, Window
-from headrace.store.choose import adds, layout_of
+from headrace.plan.choice import adds, layout_of
+from headrace.plan.spec import OperatorSpec, Window
+from headrace.plan.work.description import changes, column_parts
+from headrace.plan.work.description import differences as parts_changed
 
 FORMAT_VERSION = 1
 _KIND = "operator"
@@ -45,8 +46,8 @@ def ensure_operator(
         )
     if recorded is None:
         data = encode_record(_KIND, FORMAT_VERSION, {"spec": spec.to_json()})
-        held = put_or_read(blobs, name, data, clock=clock or SystemClock(), retry=retry or Retry())
-        recorded = _decode(held, f"{blobs.root}/{name}")
+        stored = put_or_read(blobs, name, data, clock=clock or SystemClock(), retry=retry or Retry())
+        recorded = _decode(stored, f"{blobs.root}/{name}")
     refuse_changes(recorded, spec)
     return recorded
 
@@ -62,10 +63,10 @@ def read_operator(blobs: Blobs, query: str, operator: str) -> OperatorSpec | Non
 
 def refuse_changes(old: OperatorSpec, new: OperatorSpec) -> None:
     """Raise `OperatorChanged` with every difference, if there is one."""
-    found = differences(old, new)
-    if found:
+    changed = differences(old, new)
+    if changed:
         raise OperatorChanged(
-            f"operator {new.name!r} is not the one that wrote its state: " + "; ".join(found),
+            f"operator {new.name!r} is not the one that wrote its state: " + "; ".join(changed),
             hint="the state was not touched: put the operator back as it was, or start the changed query "
             "with a new checkpoint location",
         )
@@ -73,33 +74,29 @@ def refuse_changes(old: OperatorSpec, new: OperatorSpec) -> None:
 
 def differences(old: OperatorSpec, new: OperatorSpec) -> list[str]:
     """What keeps `new` from using the state of `old`, for people; empty when nothing does."""
-    if _work(old) != _work(new):
-        return [f"it was {_work(old)}, is now {_work(new)}"]
-    found = [
-        *_changes("key", [_column(field) for field in old.keys], [_column(field) for field in new.keys]),
-        *_changes("aggregate", _aggregates(old), _aggregates(new)),
-        *_joins(old, new),
-    ]
-    if old.grouped:
-        kept = [[_column(field) for field in spec.inputs] for spec in (old, new)]
-        found += _changes("column", *kept)
+    if old.work.noun != new.work.noun:
+        return [f"it was {old.work.noun}, is now {new.work.noun}"]
+    changed = changes(column_parts("key", old.keys), column_parts("key", new.keys))
+    changed += parts_changed(old.work.describe(old.inputs), new.work.describe(new.inputs))
     if _unnamed(old.window) != _unnamed(new.window):
-        found.append(f"the window was {_window(old.window)}, is now {_window(new.window)}")
+        changed.append(f"the window was {_window(old.window)}, is now {_window(new.window)}")
     if len(old.delays_ms) != len(new.delays_ms):
-        found.append(f"watermarks below it were {len(old.delays_ms)}, are now {len(new.delays_ms)}")
+        changed.append(f"watermarks below it were {len(old.delays_ms)}, are now {len(new.delays_ms)}")
     if old.partitions != new.partitions:
-        found.append(
+        changed.append(
             f"partitions were {old.partitions}, are now {new.partitions} "
             f"(set spark.headrace.partitions back to {old.partitions})"
         )
     if old.emit != new.emit and adds(old) != adds(new):
-        found.append(f"emit was {old.emit!r}, is now {new.emit!r}: state of final windows has another form")
+        changed.append(
+            f"emit was {old.emit!r}, is now {new.emit!r}: state of final windows has another form"
+        )
     if _files(old) != _files(new):
-        found.append(
+        changed.append(
             f"the store was {old.store}, is now {new.store} "
             f"(say .store({old.store!r}) on the operator, or set spark.headrace.store back)"
         )
-    return found
+    return changed
 
 
 def _files(spec: OperatorSpec) -> str:
@@ -108,76 +105,6 @@ def _files(spec: OperatorSpec) -> str:
     With auto they may be of any layout by now, and only the versions know.
     """
     return layout_of(spec) if spec.store == "memory" else spec.store
-
-
-Part = tuple[str, str]  # what the user calls it, and what it is
-
-
-def _changes(noun: str, old: list[Part], new: list[Part]) -> list[str]:
-    found = []
-    for number, (before, after) in enumerate(zip_longest(old, new), start=1):
-        if before == after:
-            continue
-        if before is None:
-            found.append(f"{noun} #{number} {_said(after)} is new")
-        elif after is None:
-            found.append(f"{noun} #{number} {_said(before)} is gone")
-        elif noun != "aggregate" and before[0] == after[0]:
-            found.append(f"{noun} {before[0]} was {before[1]}, is now {after[1]}")
-        else:
-            found.append(f"{noun} #{number} was {_said(before)}, is now {_said(after)}")
-    return found
-
-
-def _said(part: Part) -> str:
-    return f"{part[0]} {part[1]}"
-
-
-def _work(spec: OperatorSpec) -> str:
-    if spec.join:
-        return "a join"
-    return "a function over groups" if spec.grouped else "an aggregate"
-
-
-def _column(field: Field) -> Part:
-    is_time = ", the event time" if field.name == TIME else ""
-    return f"`{field.label or field.name}`", field.type + is_time
-
-
-def _joins(old: OperatorSpec, new: OperatorSpec) -> list[str]:
-    """Changes of a join. Columns that keep their names and types keep their places on the wire too."""
-    if old.join is None or new.join is None:
-        return []
-    how = [f"the join was {old.join.how}, is now {new.join.how}"] if old.join.how != new.join.how else []
-    sides = ("left", old.join.left, new.join.left), ("right", old.join.right, new.join.right)
-    changes = (
-        _changes(f"{side} column", [_column(f) for f in before], [_column(f) for f in after])
-        for side, before, after in sides
-    )
-    return [*how, *chain.from_iterable(changes)]
-
-
-def _aggregates(spec: OperatorSpec) -> list[Part]:
-    inputs = {field.name: field for field in spec.inputs}
-    folded = [_aggregate(accumulator, inputs) for accumulator in spec.accumulators]
-    return folded + [_holistic(holistic, inputs) for holistic in spec.holistics]
-
-
-def _holistic(holistic: Holistic, inputs: dict[str, Field]) -> Part:
-    fields = [inputs[name] for name in (holistic.input, holistic.by) if name is not None]
-    said = [field.label or field.name for field in fields] + [f"{number:g}" for number in holistic.numbers]
-    return f"{holistic.kind}({', '.join(said)})", holistic.type
-
-
-def _aggregate(accumulator: Accumulator, inputs: dict[str, Field]) -> Part:
-    if accumulator.input is None:
-        argument, read = "*", ""
-    else:
-        field = inputs[accumulator.input]
-        argument, read = field.label or field.name, field.type
-    kept = accumulator.type if read in ("", accumulator.type) else f"{accumulator.type} of {read}"
-    overflow = f", on overflow {accumulator.overflow}" if accumulator.kind == "sum" else ""
-    return f"{accumulator.kind}({argument})", f"{kept}{overflow}"
 
 
 def _unnamed(window: Window | None) -> Window | None:

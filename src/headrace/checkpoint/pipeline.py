@@ -1,11 +1,11 @@
-"""The commit pipeline: what becomes of an epoch between its two acknowledgements.
+"""The commit pipeline: the steps of an epoch between its two acknowledgements.
 
     logged ──▶ sealed ──▶ uploaded ──▶ published
     ack 1                              ack 2
 
 Invariants: at most one epoch of a partition is under way. Every step may be done again, by this process or
-the next, because names and write id are fixed in the log. A step that fails or stands still is done again
-from the log; after a limit the epoch *fails*, and whoever waits for it is told why, once.
+the next, because names and write id are fixed in the log. A step that fails or stalls is redone from the
+log. After a limit the epoch *fails*, and the next wait for it raises the reason, once.
 Threads: `start`, `drop` and the waits from the partition's callers; steps run in the crew's threads; `look`
 from the host's watch. One lock guards the epoch's turn and step.
 """
@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -23,11 +22,12 @@ from typing import Any, Protocol
 from headrace.checkpoint.steps import Limits, Moment, Probe, Step, Verdict, unobserved
 from headrace.clock import Clock, SystemClock
 from headrace.errors import Fenced, HeadraceError, TryAgain
+from headrace.format.manifest import Manifest
 
 log = logging.getLogger("headrace.commit")
 
 SEALERS = 4  # segments written at a time
-UPLOADS = 4  # epochs copied to shared storage at a time, over all partitions of a host
+UPLOADS = 4  # epochs uploaded at a time, over all partitions of a host
 
 
 class Work(Protocol):
@@ -35,17 +35,21 @@ class Work(Protocol):
 
     version: int
 
-    def seal(self, is_current: Callable[[], bool], *, again: bool) -> None:
-        """Segments on the local disk; `again`: from the log, not from memory."""
+    @property
+    def manifest(self) -> Manifest:
+        """The manifest as far as it is known: after the seal it has all segments."""
 
-    def upload(self, heard: Callable[[], None]) -> None:
-        """Copy to shared storage what it lacks, calling `heard` after each file."""
+    def seal(self, is_current: Callable[[], bool], *, again: bool) -> None:
+        """Writes the segments to the local disk; `again`: from the log, not from memory."""
+
+    def upload(self, progressed: Callable[[], None]) -> None:
+        """Uploads the files that shared storage lacks, and calls `progressed` before each."""
 
     def publish(self) -> None:
-        """Put the manifest."""
+        """Puts the manifest."""
 
     def retire(self) -> None:
-        """Remove the log entry."""
+        """Removes the log entry."""
 
 
 def wait_for(future: Future[Any]) -> Any:
@@ -58,7 +62,7 @@ def in_new_thread(job: Callable[[], None]) -> None:
 
 @dataclass(frozen=True)
 class Crew:
-    """Who does a host's background work; simulations put in a crew that works step by step."""
+    """The threads of a host's background work; simulations use a crew that works step by step."""
 
     sealers: Executor = field(
         default_factory=lambda: ThreadPoolExecutor(SEALERS, thread_name_prefix="seal")
@@ -67,14 +71,14 @@ class Crew:
         default_factory=lambda: ThreadPoolExecutor(UPLOADS, thread_name_prefix="upload")
     )
     wait: Callable[[Future[Any]], Any] = wait_for
-    rescue: Callable[[Callable[[], None]], None] = in_new_thread  # the usual threads may be the ones stuck
+    rescue: Callable[[Callable[[], None]], None] = in_new_thread  # the pools may have stalled
     clock: Clock = field(default_factory=SystemClock)
     limits: Limits = field(default_factory=Limits)
     probe: Probe = unobserved
-    watched: bool = True  # whether the host looks for steps that stand still
+    watched: bool = True  # whether the host looks for steps that stall
 
     def close(self) -> None:
-        """What is under way is finished first."""
+        """Finishes the work under way first."""
         self.sealers.shutdown(wait=True)
         self.uploads.shutdown(wait=True)
 
@@ -85,15 +89,16 @@ class Epoch:
 
     work: Work
     step: Step = Step.LOGGED
-    turn: int = 0  # counts redos after a stall: an earlier turn's thread has no say any more
+    turn: int = 0  # counts redos after a stall: the thread of an earlier turn is ignored
     redos: int = 0
-    heard_ms: float = 0.0
+    progressed_ms: float = 0.0
     sealed: Future[None] = field(default_factory=Future)
     published: Future[None] = field(default_factory=Future)
     spent_ms: dict[str, float] = field(default_factory=dict)
+    ended_ms: dict[str, int] = field(default_factory=dict)  # when a step was over, since 1970
 
     def end(self, error: HeadraceError) -> None:
-        """Tell whoever waits that no more will come."""
+        """Makes every wait for the epoch raise `error`."""
         for future in (self.sealed, self.published):
             if not future.done():
                 future.set_exception(error)
@@ -112,10 +117,16 @@ class CommitPipeline:
         """The epoch under way, or the last one."""
         return self._epoch
 
+    @property
+    def sealing(self) -> int | None:
+        """The version that is logged and not sealed yet; None when there is none."""
+        epoch = self._epoch
+        return None if epoch is None or epoch.sealed.done() else epoch.work.version
+
     def start(self, work: Work, *, sealed: bool = False) -> Epoch:
-        """Go on with an epoch that is logged, and perhaps sealed."""
+        """Continues an epoch that is logged, and perhaps sealed."""
         epoch = Epoch(
-            work, Step.SEALED if sealed else Step.LOGGED, heard_ms=self._crew.clock.monotonic_ms()
+            work, Step.SEALED if sealed else Step.LOGGED, progressed_ms=self._crew.clock.monotonic_ms()
         )
         with self._lock:
             self._epoch = epoch
@@ -127,7 +138,7 @@ class CommitPipeline:
         return epoch
 
     def drop(self) -> None:
-        """Nobody wants the epoch under way any more; what it has written does no harm."""
+        """Gives up the epoch under way; its files are removed with a later version."""
         with self._lock:
             epoch, self._epoch = self._epoch, None
             if epoch is not None:
@@ -135,11 +146,11 @@ class CommitPipeline:
                 epoch.end(Fenced(f"version {epoch.work.version} of {self._name} was overtaken"))
 
     def await_sealed(self, version: int | None) -> None:
-        """Return when the epoch `version`, if it is under way here, can be read; raises why it failed."""
+        """Waits until the epoch `version`, if it is under way here, is sealed; raises why it failed."""
         self._await(version, lambda epoch: epoch.sealed)
 
     def await_published(self, version: int | None) -> Epoch | None:
-        """Return when shared storage has the epoch `version`; raises why it failed."""
+        """Waits until shared storage has the epoch `version`; raises why it failed."""
         return self._await(version, lambda epoch: epoch.published)
 
     def _await(self, version: int | None, of: Callable[[Epoch], Future[None]]) -> Epoch | None:
@@ -149,14 +160,14 @@ class CommitPipeline:
         try:
             self._crew.wait(of(epoch))
         except HeadraceError:
-            self.drop()  # told once: the next attempt begins again from the log
+            self.drop()  # raised once: the next attempt begins again from the log
             raise
         return epoch
 
     # ── the steps ────────────────────────────────────────────────────────────────────────────
 
     def _work(self, epoch: Epoch, turn: int) -> None:
-        """Take the epoch as far as this thread is to take it."""
+        """Works on the epoch up to the seal, or from there to the end."""
         while epoch.turn == turn and epoch.step < Step.PUBLISHED:
             sealing = epoch.step < Step.SEALED
             try:
@@ -170,14 +181,14 @@ class CommitPipeline:
                 return
 
     def _take_step(self, epoch: Epoch, turn: int) -> None:
-        work, probe, begun = epoch.work, self._crew.probe, time.perf_counter()
+        work, probe, begun = epoch.work, self._crew.probe, self._crew.clock.monotonic_ms()
         if epoch.step is Step.LOGGED:
             probe(Moment.SEALING)
             work.seal(lambda: epoch.turn == turn, again=epoch.redos > 0)
             self._reached(epoch, turn, Step.SEALED, "seal", begun)
             probe(Moment.SEALED)
         elif epoch.step is Step.SEALED:
-            work.upload(lambda: self._heard(epoch, turn))
+            work.upload(lambda: self._progressed(epoch, turn))
             self._reached(epoch, turn, Step.UPLOADED, "upload", begun)
             probe(Moment.UPLOADED)
         else:
@@ -188,12 +199,13 @@ class CommitPipeline:
             self._reached(epoch, turn, Step.PUBLISHED, "publish", begun)
             probe(Moment.RETIRED)
 
-    def _reached(self, epoch: Epoch, turn: int, step: Step, name: str, begun_s: float) -> None:
+    def _reached(self, epoch: Epoch, turn: int, step: Step, name: str, begun_ms: float) -> None:
         with self._lock:
             if epoch.turn != turn:
                 return
-            epoch.step, epoch.heard_ms = step, self._crew.clock.monotonic_ms()
-            epoch.spent_ms[name] = epoch.spent_ms.get(name, 0.0) + (time.perf_counter() - begun_s) * 1000
+            epoch.step, epoch.progressed_ms = step, self._crew.clock.monotonic_ms()
+            epoch.ended_ms[name] = self._crew.clock.now_ms()
+            epoch.spent_ms[name] = epoch.spent_ms.get(name, 0.0) + epoch.progressed_ms - begun_ms
             if step is Step.SEALED:
                 epoch.sealed.set_result(None)
             if step is Step.PUBLISHED:
@@ -202,15 +214,15 @@ class CommitPipeline:
             spent = ", ".join(f"{name} {ms:.1f}" for name, ms in epoch.spent_ms.items())
             log.info("%s version %d: hidden ms: %s", self._name, epoch.work.version, spent)
 
-    def _heard(self, epoch: Epoch, turn: int) -> None:
+    def _progressed(self, epoch: Epoch, turn: int) -> None:
         if epoch.turn == turn:
-            epoch.heard_ms = self._crew.clock.monotonic_ms()
+            epoch.progressed_ms = self._crew.clock.monotonic_ms()
         self._crew.probe(Moment.UPLOADING)
 
     # ── trouble ──────────────────────────────────────────────────────────────────────────────
 
     def _again(self, epoch: Epoch, turn: int, error: Exception) -> bool:
-        """Whether this thread is to try the step again; waits before it says yes."""
+        """Whether this thread redoes the step; waits before it returns True."""
         limits = self._crew.limits
         with self._lock:
             if epoch.turn != turn:
@@ -222,30 +234,30 @@ class CommitPipeline:
         log.warning("%s version %d: %s; it is done again", self._name, epoch.work.version, error)
         self._crew.clock.sleep_ms(limits.delay_ms(redos))
         with self._lock:
-            epoch.heard_ms = self._crew.clock.monotonic_ms()
+            epoch.progressed_ms = self._crew.clock.monotonic_ms()
         return True
 
     def look(self) -> None:
-        """The heartbeat: find a step that stands still, and do it again in another thread."""
+        """Redoes a step that has stalled in another thread."""
         epoch = self._epoch
         if epoch is None or epoch.published.done():
             return
         if self._is_storage_away():
-            epoch.heard_ms = self._crew.clock.monotonic_ms()  # it has its full time once storage is back
+            epoch.progressed_ms = self._crew.clock.monotonic_ms()  # its time starts again
             return
-        silent_ms = self._crew.clock.monotonic_ms() - epoch.heard_ms
+        silent_ms = self._crew.clock.monotonic_ms() - epoch.progressed_ms
         verdict = self._crew.limits.after_silence(silent_ms, epoch.redos)
         if verdict is Verdict.WAIT:
             return
-        said = f"step {epoch.step.name.lower()} made no progress for {silent_ms / 1000:.0f} s"
+        reason = f"step {epoch.step.name.lower()} made no progress for {silent_ms / 1000:.0f} s"
         if verdict is Verdict.FAIL:
-            self._fail(epoch, epoch.turn, TryAgain(said))
+            self._fail(epoch, epoch.turn, TryAgain(reason))
             return
         with self._lock:
             epoch.turn, epoch.redos = epoch.turn + 1, epoch.redos + 1
-            epoch.heard_ms = self._crew.clock.monotonic_ms()
+            epoch.progressed_ms = self._crew.clock.monotonic_ms()
             turn = epoch.turn
-        log.warning("%s version %d: %s; it is done again", self._name, epoch.work.version, said)
+        log.warning("%s version %d: %s; it is done again", self._name, epoch.work.version, reason)
         self._crew.rescue(lambda: self._work(epoch, turn))
 
     def _fail(self, epoch: Epoch, turn: int, error: Exception) -> None:
@@ -258,10 +270,10 @@ class CommitPipeline:
 
 
 def _poison(name: str, epoch: Epoch, error: Exception) -> HeadraceError:
-    said = error.message if isinstance(error, HeadraceError) else repr(error)
+    reason = error.message if isinstance(error, HeadraceError) else repr(error)
     hint = error.hint if isinstance(error, HeadraceError) and error.hint else ""
     step = epoch.step.name.lower()
     return TryAgain(
-        f"version {epoch.work.version} of {name} could not be committed after {step}: {said}",
+        f"version {epoch.work.version} of {name} could not be committed after {step}: {reason}",
         hint=f"the next attempt goes on from the local log{'; ' + hint if hint else ''}",
     )

@@ -1,7 +1,7 @@
-"""Publishing a version: one put-if-absent, and reading back whatever remains unclear.
+"""Publishing a version: one put-if-absent, and a read where its outcome is unclear.
 
 Invariants: `publish` returns only when the manifest with this very write id is on storage. It never
-overwrites and never guesses. Threads: any; there is no state beside storage.
+overwrites, and settles an unclear put by reading. Threads: any; there is no state beside storage.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 from headrace.blob.base import Blobs
 from headrace.blob.retry import Retry, place_file, put_or_read
 from headrace.clock import Clock
-from headrace.errors import BlobMissing, Fenced, StateMissing
+from headrace.errors import Fenced, StateMissing
 from headrace.format.manifest import Manifest, decode, encode, succession_problem
 
 
@@ -23,18 +23,18 @@ class ManifestPublisher:
         self._retry = retry or Retry()
 
     def publish(self, manifest: Manifest, parent: Manifest | None = None) -> None:
-        """Make `manifest` a version; its segments must be on storage already.
+        """Publishes `manifest`; its segments must be on storage already.
 
-        With `parent` given, the manifest must follow it, and it must still be on storage: a partition whose
-        folder was removed under a running query stops here and does not go on from memory.
+        With `parent` given, the manifest must follow it, and all files must still be on storage: a
+        partition that lost files under a running query stops here.
         """
         if parent is not None:
-            self._check_parent(parent, manifest)
+            self._check_files(parent, manifest)
         name, data = f"{self._prefix}/{manifest.name}", encode(manifest)
-        held = put_or_read(self._blobs, name, data, clock=self._clock, retry=self._retry)
-        if held == data:
+        stored = put_or_read(self._blobs, name, data, clock=self._clock, retry=self._retry)
+        if stored == data:
             return
-        other = decode(held, f"{self._blobs.root}/{name}")
+        other = decode(stored, f"{self._blobs.root}/{name}")
         if other.write_id != manifest.write_id:
             raise Fenced(
                 f"version {manifest.version} of {self._prefix} was already published by another writer of "
@@ -43,18 +43,22 @@ class ManifestPublisher:
             )
 
     def place_segment(self, name: str, path: Path) -> None:
-        """Move a finished local file to storage; `name` is relative to the partition."""
+        """Moves a finished local file to storage; `name` is relative to the partition."""
         place_file(self._blobs, f"{self._prefix}/{name}", path, clock=self._clock, retry=self._retry)
 
-    def _check_parent(self, parent: Manifest, manifest: Manifest) -> None:
+    def _check_files(self, parent: Manifest, manifest: Manifest) -> None:
+        """Raises unless storage has the parent and every segment that the manifest names.
+
+        One listing covers all of them: a running host opens its segments only once.
+        """
         problem = succession_problem(parent, manifest)
         if problem:
             raise ValueError(f"{manifest.name} cannot follow {parent.name}: {problem}")
-        try:
-            self._blobs.size(f"{self._prefix}/{parent.name}")
-        except BlobMissing as error:
-            raise StateMissing(
-                f"{self._blobs.root}/{self._prefix}/{parent.name} is gone: version {parent.version} was "
-                f"removed while the query was running, so version {manifest.version} is not published",
-                hint="stop the query, bring the state location back from a backup, and start it again",
-            ) from error
+        stored = set(self._blobs.list(f"{self._prefix}/"))
+        for name in (parent.name, *(segment.name for segment in manifest.segments)):
+            if f"{self._prefix}/{name}" not in stored:
+                raise StateMissing(
+                    f"{self._blobs.root}/{self._prefix}/{name} is gone: it was removed while the query was "
+                    f"running, so version {manifest.version} is not published",
+                    hint="stop the query, bring the state location back from a backup, and start it again",
+                )

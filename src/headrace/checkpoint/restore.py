@@ -1,7 +1,6 @@
-"""Finding the manifest of a version, and making sure that all it names is there.
+"""Finds the manifest of a version, and checks that all its files exist.
 
-Never a silent restart from empty, never another version than the one asked for: what does not fit raises
-and says what is there instead.
+A missing version never means an empty state: it raises an error that lists the versions that exist.
 """
 
 from __future__ import annotations
@@ -20,8 +19,8 @@ _REMEDY = (
 def restore(blobs: Blobs, prefix: str, base: int | None) -> Manifest | None:
     """The manifest that batches after version `base` start from; None when there is no version yet.
 
-    Several attempts may have published one version: the newest run's newest attempt is the truth. Later
-    versions, leftovers of attempts that Spark never committed, are not looked at.
+    Several attempts may have published one version: the newest run's newest attempt counts. Later
+    versions are leftovers of attempts that Spark never committed, and are ignored.
     """
     if base is None:
         return None
@@ -34,6 +33,16 @@ def restore(blobs: Blobs, prefix: str, base: int | None) -> Manifest | None:
     return manifest
 
 
+def refuse_older(manifest: Manifest | None, base_run: int | None) -> None:
+    """Raise when Spark's commit log names a newer writing of the version than the one that is there."""
+    if manifest is not None and base_run is not None and manifest.run < base_run:
+        raise StateMissing(
+            f"version {manifest.version} is there as run {manifest.run} wrote it, but Spark's commit log "
+            f"names that of run {base_run}",
+            hint="checkpoint and state come from different backups: bring back those of one moment",
+        )
+
+
 def newest_manifest(names: list[str]) -> str | None:
     """Of manifests of one version, the one that counts."""
     parsed = [(attempt, name) for name in names if (attempt := parse_manifest(name)) is not None]
@@ -41,7 +50,7 @@ def newest_manifest(names: list[str]) -> str | None:
 
 
 def read_manifest(blobs: Blobs, name: str) -> Manifest:
-    """The manifest at `name`, which must be the one its name says."""
+    """Reads the manifest at `name`; its content must match the name."""
     where = f"{blobs.root}/{name}"
     manifest = decode(blobs.get(name), where)
     if manifest.written_by != parse_manifest(name):
@@ -64,10 +73,10 @@ def _check_segment(blobs: Blobs, prefix: str, manifest: Manifest, segment: Segme
     try:
         size = blobs.size(name)
     except BlobMissing as error:
-        there = len(blobs.list(f"{prefix}/segments/"))
+        count = len(blobs.list(f"{prefix}/segments/"))
         raise StateMissing(
             f"segment {blobs.root}/{name} is missing: version {manifest.version} needs it "
-            f"({len(manifest.segments)} segments needed, {there} files are there; {_found(blobs, prefix)})",
+            f"({len(manifest.segments)} segments needed, {count} files exist; {_listed(blobs, prefix)})",
             hint=_REMEDY,
         ) from error
     if size != segment.size:
@@ -82,15 +91,16 @@ def _check_segment(blobs: Blobs, prefix: str, manifest: Manifest, segment: Segme
 def _version_missing(blobs: Blobs, prefix: str, base: int) -> StateMissing:
     return StateMissing(
         f"version {base} is missing from {blobs.root}/{prefix}, and from this machine's log: "
-        f"{_found(blobs, prefix)}",
+        f"{_listed(blobs, prefix)}",
         hint=f"{_REMEDY}; where a machine was lost between two commits, hr.start(writer) or "
-        "`headrace recover <checkpoint>` takes the last batch back",
+        "`headrace recover <checkpoint>` takes the last batch back; a foreachBatch function that left "
+        "that batch unread must be corrected first",
     )
 
 
-def _found(blobs: Blobs, prefix: str) -> str:
-    found = versions(blobs, prefix)
-    if not found:
+def _listed(blobs: Blobs, prefix: str) -> str:
+    existing = versions(blobs, prefix)
+    if not existing:
         return "no version is there"
-    shown = ", ".join(map(str, found[-8:]))
-    return f"versions there: {'… ' if len(found) > 8 else ''}{shown}"
+    shown = ", ".join(map(str, existing[-8:]))
+    return f"versions there: {'… ' if len(existing) > 8 else ''}{shown}"

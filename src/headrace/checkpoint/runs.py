@@ -9,7 +9,8 @@ from __future__ import annotations
 from headrace.blob.base import Blobs
 from headrace.blob.retry import Retry, put_or_read
 from headrace.clock import Clock, SystemClock
-from headrace.errors import Fenced
+from headrace.errors import Fenced, StateMissing
+from headrace.format.manifest import Manifest
 from headrace.format.names import parse_run, run_record, runs_folder
 from headrace.format.record import corrupt, decode_record, encode_record
 
@@ -19,20 +20,31 @@ _KIND = "run"
 
 
 def claim_run(
-    blobs: Blobs, query: str, start: str, *, clock: Clock | None = None, retry: Retry | None = None
+    blobs: Blobs,
+    query: str,
+    start: str,
+    *,
+    has_state: bool = False,
+    clock: Clock | None = None,
+    retry: Retry | None = None,
 ) -> int:
-    """The number of a start of `query`; a start that a newer one has overtaken raises `Fenced`."""
+    """The number of a start of `query`; a start that a newer one has overtaken raises `Fenced`.
+
+    A query that `has_state` has runs: without them its numbers would begin again, below those of its state.
+    """
     clock, retry = clock or SystemClock(), retry or Retry()
     mine = encode_record(_KIND, FORMAT_VERSION, {"start": start})
     newest = newest_run(blobs, query)
+    if has_state and newest == 0:
+        raise _lost(blobs, query, "it has state, and no run is there")
     for number in range(newest, max(0, newest - REMEMBERED), -1):
         if start_of(blobs, query, number) == start:
             ensure_current(blobs, query, number)
             return number
     while True:  # each turn either ends or meets a run that another start claimed meanwhile
         newest += 1
-        held = put_or_read(blobs, run_record(query, newest), mine, clock=clock, retry=retry)
-        if held == mine:
+        stored = put_or_read(blobs, run_record(query, newest), mine, clock=clock, retry=retry)
+        if stored == mine:
             if newest > REMEMBERED:
                 blobs.delete(run_record(query, newest - REMEMBERED))
             return newest
@@ -44,14 +56,31 @@ def newest_run(blobs: Blobs, query: str) -> int:
 
 
 def ensure_current(blobs: Blobs, query: str, run: int) -> None:
-    """Raise `Fenced` when a newer run has taken the query."""
+    """Raises `Fenced` if a newer run has taken the query, `StateMissing` if the run's record is lost."""
     newest = newest_run(blobs, query)
+    if newest < run:
+        raise _lost(blobs, query, f"run {run} is not there")
     if newest > run:
         raise Fenced(
             f"run {run} of query {query} was taken over by run {newest} "
             f"(start {start_of(blobs, query, newest)})",
             hint="nothing to do if the newer start is meant; otherwise stop it, then start this again",
         )
+
+
+def refuse_later(blobs: Blobs, query: str, manifest: Manifest | None, run: int) -> None:
+    """Raises if `run` would start from state of a later run, which its own versions could not follow."""
+    if manifest is not None and manifest.run > run:
+        ensure_current(blobs, query, run)
+        raise _lost(blobs, query, f"run {manifest.run} wrote version {manifest.version}, and is not there")
+
+
+def _lost(blobs: Blobs, query: str, problem: str) -> StateMissing:
+    return StateMissing(
+        f"{blobs.root}/{runs_folder(query)} has lost its runs: {problem}",
+        hint="bring that folder back from a backup of the same moment as the state, or start again with a "
+        "new checkpoint location",
+    )
 
 
 def start_of(blobs: Blobs, query: str, run: int) -> str:

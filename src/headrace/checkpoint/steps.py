@@ -1,4 +1,4 @@
-"""The steps of a commit, the moments between them, and when a step is done again. Pure."""
+"""The steps of a commit, the moments between them, and when a step is redone. Pure."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import Enum, IntEnum, StrEnum
 
 from headrace.errors import Fenced, RestoreState
+from headrace.plan.times import TIMES
 
 
 class Step(IntEnum):
@@ -19,7 +20,7 @@ class Step(IntEnum):
 
 
 class Moment(StrEnum):
-    """Every moment at which a process may die in a way that matters; tests kill at each of them."""
+    """The moments at which the death of a process makes a difference; tests kill at each of them."""
 
     LOGGING = "logging"
     LOGGED = "logged"
@@ -38,7 +39,7 @@ Probe = Callable[[Moment], None]
 
 
 def unobserved(moment: Moment) -> None:
-    """Nobody looks."""
+    """The probe of a real host: does nothing."""
 
 
 class Verdict(Enum):
@@ -49,22 +50,22 @@ class Verdict(Enum):
 
 @dataclass(frozen=True)
 class Limits:
-    """When a step is done again, and when that is given up."""
+    """When a step is redone, and when its epoch fails."""
 
     redos: int = 3
     first_ms: float = 100.0
-    stalled_ms: float = 60_000.0
+    stalled_ms: float = TIMES.step_stalled_s * 1000
 
     def delay_ms(self, redos: int) -> float:
         return self.first_ms * 4.0**redos
 
     def after_error(self, error: Exception, redos: int) -> Verdict:
-        """State that is not what it must be, or that a newer attempt owns, does not get better."""
+        """Damaged state and a newer attempt do not go away: only other errors are worth a redo."""
         final = isinstance(error, Fenced | RestoreState)
         return Verdict.FAIL if final or redos >= self.redos else Verdict.REDO
 
     def after_silence(self, silent_ms: float, redos: int) -> Verdict:
-        """A step that says nothing for long is done again."""
+        """A step without progress for `stalled_ms` is redone."""
         if silent_ms < self.stalled_ms:
             return Verdict.WAIT
         return Verdict.FAIL if redos >= self.redos else Verdict.REDO

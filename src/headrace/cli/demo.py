@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import shutil
-import time
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import functions as F
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
+from rich.text import Text
 
-import headrace as hr
-from headrace.bench.session import local_session
-from headrace.spark.nexmark_source import register
+from headrace.cli.terminal import screen
+from headrace.clock import SystemClock
 
 SOURCE = {
     "view": "bid",
@@ -27,13 +28,15 @@ SOURCE = {
     "lateProbability": "0.001",
     "lateMaxMs": "60000",
 }
+TRIGGER = "1 second"  # a pause between batches, in which a query can be stopped without breaking off tasks
+STOP_WITHIN_MS = 20_000
+CLOCK = SystemClock()
 
 
 @dataclass(frozen=True)
 class Shown:
-    """A query and what the screen calls it."""
+    """A query and where its rows go."""
 
-    title: str
     query: Any
     path: Path
 
@@ -41,32 +44,63 @@ class Shown:
 def demonstrate(seconds: int, out: Path) -> None:
     """Run for about `seconds`; started again on the same folder, the queries go on where they stopped."""
     out, console = out.absolute(), Console()
-    console.print(
-        f"[bold]Headrace[/bold]: NEXMark bids for {seconds} s on an embedded Spark. Files go to {out}"
-    )
-    with local_session("headrace-run", out / "scratch", settings=_settings()) as spark:
+    console.print("[bold]Headrace[/bold]: two stateful queries over NEXMark's bids, on an embedded Spark\n")
+    _compile(console)
+    with _quiet(out) as log_file, _session(console, out) as spark:
+        from headrace.spark.sources.nexmark import register
+
         register(spark)
         shown = [_running(spark, out), _windowed(spark, out)]
-        with Live(console=console, refresh_per_second=4) as live:
-            until = time.monotonic() + seconds
-            while not _over(shown, until):
-                live.update(_screen(shown))
-                time.sleep(0.25)
-            live.update(_screen(shown))
+        console.print(
+            f"running for {seconds} s; files go to {out}, Spark's own messages to {log_file.name}\n"
+        )
+        _watch(spark, shown, seconds, console)
         for each in shown:
             _stop(each.query)
         _results(spark, shown, console)
     shutil.rmtree(out / "scratch", ignore_errors=True)
-    console.print(
-        f"Output, checkpoints and state lie in {out}. Run it again and the queries go on from there."
-    )
+    _next_steps(console, out)
 
 
-def _over(shown: list[Shown], until: float) -> bool:
-    """Time is up and every query has shown something, or one of them has failed."""
-    if not all(each.query.isActive for each in shown):
-        return True
-    return time.monotonic() >= until and all(_batch_of(each.query) >= 1 for each in shown)
+def _compile(console: Console) -> None:
+    """Make the kernels ready, so that the first batch does not wait for the compiler."""
+    from headrace.kernels.warm import warm
+
+    began = CLOCK.monotonic_ms()
+    with console.status("compiling kernels: half a minute after an installation, else a second"):
+        warm()
+    console.print(f"kernels are ready ({(CLOCK.monotonic_ms() - began) / 1000:.1f} s)")
+
+
+@contextmanager
+def _session(console: Console, out: Path) -> Iterator[Any]:
+    from headrace.bench.common.session import local_session
+
+    began = CLOCK.monotonic_ms()
+    with console.status("starting Spark"):
+        session = local_session("headrace-run", out / "scratch", settings=_settings())
+        spark = session.__enter__()
+    console.print(f"Spark {spark.version} is up ({(CLOCK.monotonic_ms() - began) / 1000:.1f} s)")
+    try:
+        yield spark
+    finally:
+        session.__exit__(None, None, None)
+
+
+@contextmanager
+def _quiet(out: Path) -> Iterator[Path]:
+    """Send what the JVM and Spark's workers print to a file: they inherit standard error from here."""
+    out.mkdir(parents=True, exist_ok=True)
+    path = out / "spark.log"
+    sys.stderr.flush()
+    kept = os.dup(2)
+    with path.open("ab") as file:
+        os.dup2(file.fileno(), 2)
+    try:
+        yield path
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
 
 
 def _settings() -> Mapping[str, str]:
@@ -79,6 +113,8 @@ def _bids(spark: Any) -> Any:
 
 def _running(spark: Any, out: Path) -> Shown:
     """Running aggregate: every auction's bids so far."""
+    import headrace as hr
+
     auctions = (
         hr.stream(_bids(spark))
         .name("auctions")
@@ -90,6 +126,8 @@ def _running(spark: Any, out: Path) -> Shown:
 
 def _windowed(spark: Any, out: Path) -> Shown:
     """Tumbling window: what every bidder did in ten seconds, once the window is over."""
+    import headrace as hr
+
     bidders = (
         hr.stream(_bids(spark))
         .name("bidders")
@@ -101,17 +139,41 @@ def _windowed(spark: Any, out: Path) -> Shown:
 
 
 def _start(title: str, frame: Any, path: Path) -> Shown:
-    writer = frame.writeStream.format("parquet").option("path", str(path / "rows"))
-    query = writer.option("checkpointLocation", str(path / "checkpoint")).outputMode("append").start()
-    return Shown(title, query, path / "rows")
+    writer = frame.writeStream.format("parquet").option("path", str(path / "rows")).queryName(title)
+    writer = writer.option("checkpointLocation", str(path / "checkpoint")).trigger(processingTime=TRIGGER)
+    return Shown(writer.outputMode("append").start(), path / "rows")
+
+
+def _watch(spark: Any, shown: list[Shown], seconds: int, console: Console) -> None:
+    """Show the picture of the application until the time is up or a query has failed."""
+    from headrace.pages.feed import Feed, Here
+    from headrace.spark.build.recipe import session_options
+    from headrace.spark.driver.driver import coordinator_for
+
+    feed = Feed(Here(coordinator_for(spark).monitor(session_options(spark)).journal))
+    until = CLOCK.monotonic_ms() + seconds * 1000
+    with Live(console=console, refresh_per_second=4) as live:
+        while not _over(shown, until):
+            live.update(screen(feed.picture(), console.width, live=True))
+            CLOCK.sleep_ms(250)
+        live.update(screen(feed.picture(), console.width, live=True))
+
+
+def _over(shown: list[Shown], until_ms: float) -> bool:
+    """Time is up and every query has shown something, or one of them has failed."""
+    if not all(each.query.isActive for each in shown):
+        return True
+    return CLOCK.monotonic_ms() >= until_ms and all(_batch_of(each.query) >= 1 for each in shown)
 
 
 def _stop(query: Any) -> None:
-    """Let the batch under way finish, so that the output ends with a whole batch."""
+    """Stop between two batches: the output ends with a whole one, and no worker loses its reader."""
     committed = _batch_of(query)
-    deadline = time.monotonic() + 20
-    while query.isActive and _batch_of(query) == committed and time.monotonic() < deadline:
-        time.sleep(0.05)
+    deadline = CLOCK.monotonic_ms() + STOP_WITHIN_MS
+    while query.isActive and CLOCK.monotonic_ms() < deadline:
+        if _batch_of(query) > committed and not query.status["isTriggerActive"]:
+            break
+        CLOCK.sleep_ms(5)
     failed = query.exception()
     query.stop()
     if failed is not None:
@@ -123,54 +185,54 @@ def _batch_of(query: Any) -> int:
     return -1 if latest is None else int(latest.batchId)
 
 
-def _screen(shown: list[Shown]) -> Table:
-    table = Table(title="live progress")
-    for column in ("query", "batch", "rows/s", "batch ms", "keys", "state MB", "late rows", "event time"):
-        table.add_column(column, justify="left" if column == "query" else "right")
-    for each in shown:
-        table.add_row(each.title, *_figures(each.query))
-    return table
-
-
-def _figures(query: Any) -> list[str]:
-    latest = query.lastProgress
-    operators = hr.progress(query)
-    if latest is None or not operators:
-        return ["starting", *[""] * 6]
-    batches = next(iter(operators.values()))
-    now = batches[-1]
-    took_ms = float(latest.durationMs.get("triggerExecution", 0)) or 1.0
-    watermark = (
-        "" if now.watermark_ms is None else time.strftime("%H:%M:%S", time.gmtime(now.watermark_ms / 1000))
-    )
-    return [
-        str(latest.batchId),
-        f"{latest.numInputRows / took_ms * 1000:,.0f}",
-        f"{took_ms:,.0f}",
-        f"{now.keys:,}",
-        f"{now.state_bytes / 1e6:,.1f}",
-        f"{sum(batch.late_rows for batch in batches):,}",
-        watermark,
-    ]
-
-
 def _results(spark: Any, shown: list[Shown], console: Console) -> None:
+    from pyspark.sql import functions as F
+
     auctions, bidders = (spark.read.parquet(str(each.path)) for each in shown)
-    newest = auctions.groupBy("auction").agg(F.max("bids").alias("bids"), F.max("top").alias("top"))
+    newest = auctions.groupBy("auction").agg(F.max("bids").alias("bids"), F.max("top").alias("top price"))
     _print(console, "the five busiest auctions so far", newest.orderBy("bids", ascending=False).limit(5))
     columns = bidders.selectExpr(
         "bidder", "date_format(window.start, 'HH:mm:ss') AS window", "bids", "spent"
     )
-    _print(
-        console, "the five busiest bidders of any 10 s", columns.orderBy("bids", ascending=False).limit(5)
-    )
-    console.print(f"{bidders.count():,} closed windows, {newest.count():,} auctions")
+    title = "the five busiest bidders of any 10 s"
+    _print(console, title, columns.orderBy("bids", ascending=False).limit(5))
+    console.print(f"{bidders.count():,} closed windows, {newest.count():,} auctions\n")
 
 
 def _print(console: Console, title: str, frame: Any) -> None:
-    table = Table(title=title)
+    """Rows with a bar for their bids."""
+    rows = frame.collect()
+    most = max((row["bids"] for row in rows), default=1)
+    table = Table(title=title, title_justify="left", box=None, header_style="dim")
     for column in frame.columns:
         table.add_column(column, justify="right")
-    for row in frame.collect():
-        table.add_row(*(f"{value:,}" if isinstance(value, int) else str(value) for value in row))
+    table.add_column("", justify="left")
+    for row in rows:
+        cells = [f"{value:,}" if isinstance(value, int) else str(value) for value in row]
+        table.add_row(*cells, Text("█" * round(24 * row["bids"] / most), style="#3b7dd8"))
     console.print(table)
+    console.print()
+
+
+def _command() -> str:
+    """The command as the user can type it: `make run` has an environment of its own."""
+    script = Path(sys.executable).with_name("headrace")
+    if shutil.which("headrace") or not script.exists():
+        return "headrace"
+    return str(script.relative_to(Path.cwd())) if script.is_relative_to(Path.cwd()) else str(script)
+
+
+def _next_steps(console: Console, out: Path) -> None:
+    console.print("[bold]What to try next[/bold]")
+    local, command = out / "scratch" / "local", _command()
+    steps = (
+        (
+            f"{command} run",
+            "the queries go on where they stopped, also after a kill -9 of any process",
+        ),
+        (f"{command} top --local {local}", "in another terminal while it runs"),
+        (f"{command} view --local {local}", "the same in a browser: timeline, bottleneck, operators"),
+        (f"{command} view {out / 'auctions' / 'checkpoint'}", "what this run did, without Spark"),
+    )
+    for typed, text in steps:
+        console.print(Text.assemble(("  " + typed, "bold"), ("   " + text, "dim")), soft_wrap=True)

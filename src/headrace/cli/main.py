@@ -1,4 +1,4 @@
-"""`headrace`: the commands. Each loads what it needs when it runs, so that `--help` is quick."""
+"""`headrace`: the commands. Each imports its modules when it runs, so that `--help` is quick."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Annotated, TypeVar
 
 import typer
 
+from headrace.cli.state import app as state
+
 Name = TypeVar("Name", bound=str)
 
 app = typer.Typer(
@@ -15,6 +17,24 @@ app = typer.Typer(
 )
 bench = typer.Typer(no_args_is_help=True, help="Benchmarks; the last line of each is one JSON object.")
 app.add_typer(bench, name="bench")
+app.add_typer(state, name="state")
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"headrace {version('headrace')}, pyspark {version('pyspark')}")
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """A state engine for PySpark Structured Streaming."""
 
 
 @app.command()
@@ -22,10 +42,83 @@ def run(
     seconds: Annotated[int, typer.Option(help="How long to keep the stream going.")] = 30,
     out: Annotated[Path, typer.Option(help="Where output, checkpoints and state go.")] = Path("out"),
 ) -> None:
-    """Run NEXMark queries on an embedded Spark, showing their progress, then print what they found."""
+    """Run NEXMark queries on an embedded Spark, show their progress, then print their results."""
     from headrace.cli.demo import demonstrate
 
     demonstrate(seconds, out)
+
+
+Checkpoint = Annotated[str | None, typer.Argument(help="A query's checkpoint: shows its history instead.")]
+Local = Annotated[Path | None, typer.Option(help="spark.headrace.state.local, where it was set.")]
+Application = Annotated[str, typer.Option(help="Which one, where several run: id, name or pid.")]
+
+
+@app.command()
+def view(
+    checkpoint: Checkpoint = None,
+    local: Local = None,
+    application: Application = "",
+    port: Annotated[int, typer.Option(help="A port of loopback; 0 takes any free one.")] = 0,
+    browser: Annotated[bool, typer.Option(help="Open the page in a browser.")] = True,
+) -> None:
+    """Open a live view of a running application, or of the history of a query, in the browser."""
+    from headrace.cli.watch import view as watch
+
+    raise typer.Exit(watch(checkpoint, local, application, port, typer.echo, browser=browser))
+
+
+@app.command()
+def top(
+    checkpoint: Checkpoint = None,
+    local: Local = None,
+    application: Application = "",
+    once: Annotated[bool, typer.Option("--once", help="Print it once and end.")] = False,
+) -> None:
+    """Show a running application in the terminal."""
+    from headrace.cli.watch import top as watch
+
+    raise typer.Exit(watch(checkpoint, local, application, typer.echo, once=once))
+
+
+@app.command()
+def warm() -> None:
+    """Compile the kernels ahead, so that the first query after an installation does not wait for it."""
+    from headrace.cli.warm import warm as compile_kernels
+
+    raise typer.Exit(compile_kernels(typer.echo))
+
+
+@app.command()
+def ysb(
+    events: Annotated[int, typer.Option(help="How many ad events.")] = 400_000,
+    redis: Annotated[str, typer.Option(help="An empty database; without it a server is started.")] = "",
+    restart: Annotated[bool, typer.Option("--restart", help="Restart Redis in the middle.")] = False,
+) -> None:
+    """Run the Yahoo streaming benchmark with Redis and compare every count with a replay."""
+    from headrace.ysb.run import run as run_benchmark
+
+    raise typer.Exit(run_benchmark(events, redis, restart))
+
+
+@bench.command()
+def processor(
+    quick: bool = typer.Option(False, help="Fewer rows, under three minutes."),
+    cases: str = typer.Option("", help="Only these, with commas between: value, list, map, frames."),
+) -> None:
+    """User processors against PySpark's transformWithState."""
+    from headrace.bench.processor.run import run as run_bench
+
+    typer.echo(run_bench(quick=quick, only=[name for name in cases.split(",") if name]))
+
+
+@bench.command("async")
+def asynchronous(
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer rows; about a minute.")] = False,
+) -> None:
+    """Asynchronous processors: 5 ms per external read against one at a time and threads; the bypass."""
+    from headrace.bench.waiting.run import run as run_bench
+
+    typer.echo(run_bench(quick=quick))
 
 
 @bench.command()
@@ -45,7 +138,7 @@ def flowkv(
     queries: Annotated[str, typer.Option(help="Some of them only, such as q5,q7_session.")] = "",
 ) -> None:
     """FlowKV's eight queries, each with the store that fits it, with RocksDB, and in Spark alone."""
-    from headrace.bench.flowkv import run as run_bench
+    from headrace.bench.flowkv.run import run as run_bench
 
     typer.echo(run_bench(quick=quick, only=[name for name in queries.split(",") if name]))
 
@@ -66,7 +159,7 @@ def stores(
     workloads: Annotated[str, typer.Option(help="Some only, such as session_holistic.")] = "",
 ) -> None:
     """Gadget's operators at the level of the store, without Spark, against RocksDB."""
-    from headrace.bench.stores import run as run_bench
+    from headrace.bench.stores.run import run as run_bench
 
     typer.echo(run_bench(quick=quick, only=[name for name in workloads.split(",") if name]))
 
@@ -75,7 +168,7 @@ def stores(
 def migration(
     quick: Annotated[bool, typer.Option("--quick", help="Fewer batches; under two minutes.")] = False,
 ) -> None:
-    """What batches pay while state moves from memory to another layout."""
+    """The cost of batches while state migrates from memory to another store."""
     from headrace.bench.migration import run as run_bench
 
     typer.echo(run_bench(quick=quick))
@@ -86,10 +179,31 @@ def commit(
     quick: Annotated[bool, typer.Option("--quick", help="Fewer batches; about eight minutes.")] = False,
     queries: Annotated[str, typer.Option(help="Some of them only, such as lr2,cm1.")] = "",
 ) -> None:
-    """MiSA's four queries with each way to commit to storage that is far away, and in Spark alone."""
-    from headrace.bench.commit import run as run_bench
+    """MiSA's four queries in every commit mode on slow storage, and in Spark alone."""
+    from headrace.bench.commit.run import run as run_bench
 
     typer.echo(run_bench(quick=quick, only=[name for name in queries.split(",") if name]))
+
+
+@bench.command()
+def bootstrap(
+    quick: Annotated[bool, typer.Option("--quick", help="1 M keys; under three minutes.")] = False,
+) -> None:
+    """Initial state of 10 M keys from a Parquet table, against Spark's initialState."""
+    from headrace.bench.bootstrap import run as run_bench
+
+    typer.echo(run_bench(quick=quick))
+
+
+@bench.command("view")
+def bench_view(
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer turns; under three minutes.")] = False,
+    minutes: Annotated[float, typer.Option(help="Also watch memory at 1 Hz for so many minutes.")] = 0,
+) -> None:
+    """The live view: what an open page costs a query, and its memory over a long time."""
+    from headrace.bench.view import run as run_bench
+
+    typer.echo(run_bench(quick=quick, minutes=minutes))
 
 
 @app.command()
@@ -110,10 +224,10 @@ def crash(
 ) -> None:
     """Kill the host, a worker or the driver at random moments and compare the results."""
     from headrace.checkpoint.steps import Moment
-    from headrace.options import COMMIT_MODES
-    from headrace.testing.crash import run_matrix, run_rounds
-    from headrace.testing.crash_matrix import VICTIMS
-    from headrace.testing.crash_queries import KINDS
+    from headrace.plan.options import COMMIT_MODES
+    from headrace.testing.crash.matrix import VICTIMS
+    from headrace.testing.crash.queries import KINDS
+    from headrace.testing.crash.rounds import run_matrix, run_rounds
 
     mode = _one_of(commit, COMMIT_MODES, "--commit")
     if matrix:
@@ -122,12 +236,12 @@ def crash(
     raise typer.Exit(run_rounds(rounds, seed, lanes, _one_of(kind, KINDS, "--kind"), mode))
 
 
-def _one_of(said: str, known: Sequence[Name], option: str) -> Name | None:
-    """What was said as one of the known names; None when nothing was."""
-    found = next((name for name in known if name == said), None)
-    if said and found is None:
-        raise typer.BadParameter(f"say one of {', '.join(known)}", param_hint=option)
-    return found
+def _one_of(value: str, names: Sequence[Name], option: str) -> Name | None:
+    """The option's value if it is one of `names`; None when the option is absent."""
+    name = next((name for name in names if name == value), None)
+    if value and name is None:
+        raise typer.BadParameter(f"choose one of {', '.join(names)}", param_hint=option)
+    return name
 
 
 @app.command()
@@ -137,7 +251,7 @@ def simulate(
     workers: Annotated[int, typer.Option(help="How many processes run them.")] = 2,
 ) -> None:
     """Simulate commits over storage that fails and hosts that die, without Spark."""
-    from headrace.testing.simulation import run_many
+    from headrace.testing.simulation.simulation import run_many
 
     raise typer.Exit(run_many(seeds, first, workers))
 
@@ -146,16 +260,29 @@ def simulate(
 def recover(
     checkpoint: Annotated[str, typer.Argument(help="The query's checkpoint location.")],
     yes: Annotated[
-        bool, typer.Option("--yes", help="Do it; without, only say what would be done.")
+        bool, typer.Option("--yes", help="Repair; without it, only print what would be done.")
     ] = False,
     local: Annotated[
         Path | None, typer.Option(help="The hosts' local directory, where it was set.")
     ] = None,
 ) -> None:
-    """Bring a checkpoint and its state together again after a machine was lost."""
+    """Repair a checkpoint and its state after a machine was lost."""
     from headrace.cli.recover import recover as repair
 
     raise typer.Exit(repair(checkpoint, local, yes, typer.echo))
+
+
+@app.command()
+def doctor(
+    checkpoint: Annotated[str, typer.Argument(help="The query's checkpoint location.")],
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object, for machines.")] = False,
+) -> None:
+    """Verify every checksum and reference of a query's state, and suggest what to do."""
+    from rich.console import Console
+
+    from headrace.cli.doctor import doctor as examine
+
+    raise typer.Exit(examine(checkpoint, as_json, Console()))
 
 
 if __name__ == "__main__":

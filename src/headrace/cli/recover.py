@@ -1,49 +1,53 @@
-"""`headrace recover`: what became of a query whose machine was lost, and the repair."""
+"""`headrace recover`: reports the damage after a machine was lost, and repairs it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
 
-from headrace.checkpoint.reconcile import WITHDRAWN
-from headrace.coordinator.recover import Recovery, refused, told
+from headrace.checkpoint.beside.local_files import LocalFiles
+from headrace.clock import SYSTEM_CLOCK, Clock
 from headrace.errors import HeadraceError
-from headrace.options import default_local
-from headrace.spark.checkpoint_files import LocalFiles
+from headrace.plan.options import default_local
+from headrace.recovery.reconcile import WITHDRAWN
+from headrace.recovery.recover import Recovery, refused, withdrawal_text
 
-Say = Callable[[str], None]
+Echo = Callable[[str], None]
 
 
-def recover(checkpoint: str, local: Path | None, yes: bool, say: Say) -> int:
-    """Look, say what was found, and repair it with `yes`; the exit code."""
+def recover(checkpoint: str, local: Path | None, yes: bool, echo: Echo, clock: Clock = SYSTEM_CLOCK) -> int:
+    """Inspects a checkpoint, reports the result, repairs it with `yes`; returns the exit code."""
     path = Path(checkpoint.removeprefix("file://").removeprefix("file:"))
     if not (path / "metadata").is_file():
-        say(f"{checkpoint} is not a checkpoint of a streaming query on this file system")
-        say("  → for a checkpoint on another file system start the query with hr.start: it does the same")
+        echo(f"{checkpoint} is not a checkpoint of a streaming query on this file system")
+        echo("  → for a checkpoint on another file system start the query with hr.start: it does the same")
         return 2
-    recovery = Recovery(LocalFiles(f"file:{path.absolute()}"), local or Path(default_local()))
+    files = LocalFiles(f"file:{path.absolute()}")
+    recovery = Recovery(files, local or Path(default_local()), clock)
     try:
-        return _recover(recovery, str(path), yes, say)
+        return _recover(recovery, str(path), yes, echo)
     except HeadraceError as error:
-        say(str(error))
+        echo(str(error))
         return 1
 
 
-def _recover(recovery: Recovery, root: str, yes: bool, say: Say) -> int:
-    found = recovery.look()
-    for line in found.lines():
-        say(line)
-    if found.decision.action == "refuse":
-        say(str(refused(root, found.decision)))
+def _recover(recovery: Recovery, root: str, yes: bool, echo: Echo) -> int:
+    finding = recovery.look()
+    for line in finding.lines():
+        echo(line)
+    if finding.decision.action == "refuse":
+        echo(str(refused(root, finding.decision)))
         return 1
-    if found.decision.action == "nothing" and not found.redoable:
-        say("nothing to do")
+    if finding.decision.action == "nothing" and not finding.redoable:
+        echo("nothing to do")
         return 0
     if not yes:
-        say(_would(found.decision.batch, bool(found.redoable)))
+        echo(_would(finding.decision.batch, bool(finding.redoable)))
         return 0
-    done = recovery.repair().decision
-    say(told(done) if done.action == "withdraw" else "all of it is on shared storage now")
+    decision = recovery.repair().decision
+    echo(
+        withdrawal_text(decision) if decision.action == "withdraw" else "all of it is on shared storage now"
+    )
     return 0
 
 

@@ -1,1 +1,1 @@
-"""The driver's side: base versions, placement of partitions, event time, progress."""
+"""The coordinator: base versions, placement of partitions, event times, progress."""

@@ -1,33 +1,41 @@
-"""The coordinator: what tasks and hosts ask the driver, one method per question.
+"""The coordinator: one method per action that tasks and hosts call in the driver.
 
-Threads: any. `_changed` guards machines and owners; each operator has its own lock. No lock is held while
-waiting for another, except that waiting for a machine's address releases `_changed`.
+Threads: any. `_changed` guards machines and owners; each operator has its own lock. A thread waits for a
+second lock only after it has released `_changed`.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-import time
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
-from headrace.coordinator.ended import QUERIES_KEPT, forgotten, held_queries
-from headrace.coordinator.operators import BeginRequest, QueryView, TrackedOperator
-from headrace.coordinator.placement import LOST_S, is_lost, owner_of
+from headrace.clock import SYSTEM_CLOCK, Clock
+from headrace.coordinator.ended import QUERIES_KEPT, ended_beyond, resident_queries
+from headrace.coordinator.leases import Leases
+from headrace.coordinator.operators import TrackedOperator
+from headrace.coordinator.placement import is_lost, owner_of
+from headrace.coordinator.planned import EndedTask, PlanRequest, TimesRequest
 from headrace.coordinator.progress import BatchProgress
+from headrace.coordinator.requests import BeginRequest, OperatorAccount
+from headrace.coordinator.unread import left_unread
+from headrace.coordinator.view import QueryView
 from headrace.coordinator.waits import StorageWaits
 from headrace.errors import Fenced, HeadraceError
-from headrace.host.contract import Summary
+from headrace.plan.frontier import TimeInputs
+from headrace.plan.times import TIMES
+from headrace.wire.contract import Summary
 
 log = logging.getLogger("headrace.coordinator")
 
-_ADDRESS_WITHIN_S = 120.0
+_LOOK_MS = 200.0
 
 
 @dataclass(frozen=True)
-class HeardHost:
+class HostReport:
     """The newest heartbeat of a machine's host."""
 
     pid: int
@@ -36,144 +44,293 @@ class HeardHost:
 
 
 class Coordinator:
-    """Answers tasks and hosts."""
+    """Serves the actions of tasks and hosts."""
 
-    def __init__(self, view: QueryView, now_s: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, view: QueryView, clock: Clock = SYSTEM_CLOCK, holder: str = "") -> None:
         self._view = view
-        self._now_s = now_s
+        self.leases = Leases(holder, self._is_over)
+        self._clock = clock
         self._changed = threading.Condition()
         self._operators: dict[tuple[str, str], TrackedOperator] = {}
         self._owners: dict[tuple[str, str, int], str] = {}
-        self._heard_s: dict[str, float] = {}
-        self._hosts: dict[str, HeardHost] = {}
+        self._heartbeats_s: dict[str, float] = {}
+        self._hosts: dict[str, HostReport] = {}
         self._waits = StorageWaits()
+        self._executors: dict[str, set[str]] = {}  # by machine, as Spark names locations
         self._ending = False
 
-    def act(self, action: str, said: dict[str, Any]) -> dict[str, Any]:
-        """Answer one question."""
+    def act(self, action: str, request: dict[str, Any]) -> dict[str, Any]:
+        """Runs one action and returns its answer."""
         if action == "begin":
-            return self.begin(BeginRequest.of(said))
+            return self.begin(BeginRequest.of(request))
         if action == "committed":
-            operator = self._known(said["query"], said["operator"])
-            operator.committed(said["run"], said["batch"], Summary.of(said["summary"]))
+            operator = self._tracked(request["query"], request["operator"])
+            operator.committed(request["run"], request["batch"], Summary.of(request["summary"]))
             return {}
         if action == "heartbeat":
             return self.heartbeat(
-                said["machine"], HeardHost(said["pid"], said["addresses"], said["status"])
+                request["machine"], HostReport(request["pid"], request["addresses"], request["status"])
             )
+        if action == "plan":
+            return self.plan(PlanRequest.of(request))
+        if action == "ended":
+            return self.ended(
+                request["query"], request["operator"], request["run"], request["batch"], request["tasks"]
+            )
+        if action == "times":
+            return self.times(TimesRequest(**request))
+        if action == "place":
+            where = [request[name] for name in ("query", "operator", "partition", "machine", "avoid")]
+            return self._reachable(self._place(*where))
+        if action == "running":
+            return {"run": self._view.active_run(request["query"])}
         raise HeadraceError(f"no such action: {action}")
 
-    def begin(self, request: BeginRequest) -> dict[str, Any]:
-        """Which partitions the task runs, from which version, at which hosts; the batch's event times."""
-        begun = self._operator(request.query, request.spec.name).begin(request)
-        owners = [self._place(request, partition) for partition in begun.partitions]
-        attempts = [begun.base_attempts.get(partition) for partition in begun.partitions]
+    def plan(self, request: PlanRequest) -> dict[str, Any]:
+        """Plans a batch for the JVM operator: the common ticket, and each partition's base and owner."""
+        planned = self._operator(request.query, request.spec.name).plan(request)
+        ticket = {
+            "start": request.run,
+            "query": request.query,
+            "operator": request.spec.to_json(),
+            "batch": request.batch,
+            "location": planned.location,
+            "retain": request.retain,
+            "commit": request.commit,
+        }
+        partitions = [
+            {
+                "base": base.version,
+                "base_run": base.run,
+                "base_attempt": base.attempt,
+                **self._owner(request.query, request.spec.name, number),
+            }
+            for number, base in enumerate(planned.bases)
+        ]
+        return {"ticket": ticket, "partitions": partitions, "timing": planned.timing}
+
+    def ended(
+        self, query: str, operator: str, run: str, batch: int, tasks: list[dict[str, Any]]
+    ) -> dict[str, Any]:
+        """Records the tasks of a batch. The machine of a task owns the task's partition from now on."""
+        tracked = self._tracked(query, operator)
+        for task in map(EndedTask.of, tasks):
+            tracked.ended(run, batch, task)
+            with self._changed:
+                key = (query, operator, task.summary.partition)
+                self._owners[key] = task.machine
+                self._heartbeats_s.setdefault(task.machine, self._now_s())
+                self._executors.setdefault(task.machine, set()).add(task.executor)
+        return {}
+
+    def _owner(self, query: str, operator: str, partition: int) -> dict[str, Any]:
+        """The machine of a partition's state; None without an owner, or when its machine is lost."""
+        with self._changed:
+            machine = self._owners.get((query, operator, partition))
+            host = None if machine is None else self._hosts.get(machine)
+            if machine is None or is_lost(machine, self._heartbeats_s, self._now_s()):
+                return {"machine": None, "door": None, "executors": []}
+            door = None if host is None else host.addresses.get("tcp_door")
+            return {"machine": machine, "door": door, "executors": sorted(self._executors.get(machine, ()))}
+
+    def _reachable(self, owner: dict[str, Any]) -> dict[str, Any]:
+        with self._changed:
+            host = self._hosts.get(owner["machine"])
         return {
-            "base": begun.base,
-            "base_attempts": attempts,
-            "location": begun.location,
-            "partitions": owners,
-            "seen_ms": begun.seen_ms,
+            "machine": owner["machine"],
+            "door": None if host is None else host.addresses.get("tcp_door"),
         }
 
-    def heartbeat(self, machine: str, host: HeardHost) -> dict[str, Any]:
-        """Take note of a host; the answer says whether to leave, and which queries it holds in vain."""
+    def begin(self, request: BeginRequest) -> dict[str, Any]:
+        """Returns the task's partitions with base version and host, and the batch's event times."""
+        tracked = self._operator(request.query, request.spec.name)
+        if request.batch > 0 and tracked.skips(request):
+            self._refuse_unread(request)
+        upstream_ms = self._upstream_ms(request.query, request.run, request.batch, request.times)
+        answer = tracked.begin(request, upstream_ms)
+        name, machine = request.spec.name, request.machine
+        owners = [
+            self._place(request.query, name, partition, machine, request.avoid)
+            for partition in answer.partitions
+        ]
+        attempts = [answer.base_attempts.get(partition) for partition in answer.partitions]
+        return {
+            "base": answer.base,
+            "base_attempts": attempts,
+            "location": answer.location,
+            "partitions": owners,
+            "seen_ms": answer.seen_ms,
+            "timestamp_ms": answer.timestamp_ms,
+            "work": answer.work,
+        }
+
+    def _refuse_unread(self, request: BeginRequest) -> None:
+        """Refuse to go on after a batch that has not reached every operator in its plan."""
+        before = request.batch - 1
+        for name in sorted(self._view.operators_before(request.query, request.batch)):
+            with self._changed:
+                operator = self._operators.get((request.query, name))
+            if operator is None or not operator.ran_in(request.run, before):
+                raise left_unread(name, before)
+
+    def times(self, request: TimesRequest) -> dict[str, Any]:
+        """Returns the event times of a planned batch, held back behind the operators below."""
+        tracked = self._tracked(request.query, request.operator)
+        upstream_ms = self._upstream_ms(
+            request.query, request.run, request.batch, tracked.inputs, request.upstream_ms
+        )
+        return {"seen_ms": tracked.decided(request, upstream_ms)}
+
+    def _upstream_ms(
+        self,
+        query: str,
+        run: str,
+        batch: int,
+        inputs: TimeInputs,
+        known: Mapping[str, int | None] = MappingProxyType({}),
+    ) -> list[int | None]:
+        """How far each upstream operator allows the watermark; its tasks of this batch have ended."""
+        bounds: list[int | None] = []
+        for name, hold_ms in inputs.upstream:
+            at_ms = known[name] if name in known else self._watermark_ms(query, run, batch, name)
+            bounds.append(None if at_ms is None else at_ms - hold_ms)
+        return bounds
+
+    def _watermark_ms(self, query: str, run: str, batch: int, name: str) -> int | None:
+        """The newest watermark of an operator; one in the JVM reports it to Spark's plan first."""
+        with self._changed:
+            operator = self._operators.get((query, name))
+        if operator is None:
+            return None
+        if operator.is_planned(run, batch):
+            return self._view.watermark_ms(query, batch, name)
+        return operator.watermark_ms(run)
+
+    def heartbeat(self, machine: str, host: HostReport) -> dict[str, Any]:
+        """Records a heartbeat. The answer stops the host, or lists the queries that have ended."""
         with self._changed:
             self._hosts[machine] = host
-            self._heard_s[machine] = self._now_s()
-            self._waits.heard(machine, host.status.get("storage_waits_ms", {}), self._now_s())
+            self._heartbeats_s[machine] = self._now_s()
+            self._waits.update(machine, host.status.get("storage_waits_ms", {}), self._now_s())
             self._changed.notify_all()
-        ending, held = self._ending or not self._view.alive(), held_queries(host.status)
-        active = self._view.active_queries() if held and not ending else None
-        return {"ending": ending, "ended": [] if active is None else sorted(held - active)}
+        ending, resident = self._ending or not self._view.alive(), resident_queries(host.status)
+        active = self._view.active_queries() if resident and not ending else None
+        return {"ending": ending, "ended": [] if active is None else sorted(resident - active)}
 
-    def end(self) -> list[HeardHost]:
-        """From now on hosts are told to leave; returns those that were heard of."""
+    def end(self) -> list[HostReport]:
+        """Makes every later heartbeat stop its host; returns the hosts of all machines."""
         with self._changed:
             self._ending = True
             self._changed.notify_all()
             return list(self._hosts.values())
 
-    def hosts(self) -> dict[str, HeardHost]:
-        """The newest heartbeat of every machine that counts as alive."""
+    def hosts(self) -> dict[str, HostReport]:
+        """The newest heartbeat of every live machine."""
         with self._changed:
             now_s = self._now_s()
-            return {m: host for m, host in self._hosts.items() if now_s - self._heard_s[m] <= LOST_S}
+            return {m: host for m, host in self._hosts.items() if not is_lost(m, self._heartbeats_s, now_s)}
+
+    def unpublished(self, query: str) -> int:
+        """The partitions with a version of the query that live hosts have yet to publish."""
+        parts = [part for host in self.hosts().values() for part in host.status.get("partitions", ())]
+        return sum(part["query"] == query and part["committing"] is not None for part in parts)
+
+    def _is_over(self, query: str) -> bool:
+        active = self._view.active_queries()
+        return active is not None and query not in active and not self.unpublished(query)
 
     def storage_waits_s(self) -> dict[str, float]:
-        """For how long hosts that are alive have been waiting for storage, by location."""
+        """How long live hosts have been waiting for storage, by location."""
         with self._changed:
-            for machine in [m for m in self._hosts if is_lost(m, self._heard_s, self._now_s())]:
-                self._waits.forget(machine)
+            for machine in [m for m in self._hosts if is_lost(m, self._heartbeats_s, self._now_s())]:
+                self._waits.drop(machine)
             return self._waits.longest_s()
 
     def progress(self, query: str, operator: str) -> list[BatchProgress]:
-        """The last batches of an operator in the query's current run, oldest first."""
+        """The last batches of an operator in the query's current start, oldest first."""
         with self._changed:
             tracked = self._operators.get((query, operator))
         return [] if tracked is None else tracked.progress()
 
     def operators(self, query: str) -> list[str]:
-        """Names of the query's operators that have begun."""
+        """Names of the query's operators that have begun a batch."""
         with self._changed:
-            return sorted(name for known, name in self._operators if known == query)
+            return sorted(name for owner_query, name in self._operators if owner_query == query)
+
+    def queries(self) -> list[str]:
+        """Ids of the queries that have begun a batch, in that order."""
+        with self._changed:
+            return list(dict.fromkeys(query for query, _ in self._operators))
+
+    def account(self, query: str, operator: str, since: int) -> OperatorAccount | None:
+        """What an observer may know about an operator, with its batches from `since` on."""
+        with self._changed:
+            tracked = self._operators.get((query, operator))
+        return None if tracked is None else tracked.account(since)
 
     def _operator(self, query: str, name: str) -> TrackedOperator:
         with self._changed:
-            found = self._operators.get((query, name))
-            if found is not None:
-                return found
-            found = self._operators[query, name] = TrackedOperator(self._view)
-        self._forget_ended()
-        return found
+            tracked = self._operators.get((query, name))
+            if tracked is not None:
+                return tracked
+            tracked = self._operators[query, name] = TrackedOperator(self._view, self._clock, self.leases)
+        self._drop_ended()
+        return tracked
 
-    def _forget_ended(self) -> None:
-        """An application may start queries for ever; what is kept of those that ended is bounded."""
+    def _drop_ended(self) -> None:
+        """Bounds the number of ended queries in memory: an application may start queries without end."""
         with self._changed:
             queries = list(dict.fromkeys(query for query, _ in self._operators))
         if len(queries) <= QUERIES_KEPT:
             return
-        gone = forgotten(queries, lambda query: self._view.active_run(query) is not None)
+        dropped = ended_beyond(queries, lambda query: self._view.active_run(query) is not None)
         with self._changed:
-            self._operators = {key: held for key, held in self._operators.items() if key[0] not in gone}
-            self._owners = {key: owner for key, owner in self._owners.items() if key[0] not in gone}
+            self._operators = {
+                key: operator for key, operator in self._operators.items() if key[0] not in dropped
+            }
+            self._owners = {key: owner for key, owner in self._owners.items() if key[0] not in dropped}
 
-    def _known(self, query: str, name: str) -> TrackedOperator:
+    def _tracked(self, query: str, name: str) -> TrackedOperator:
         with self._changed:
             if (query, name) not in self._operators:
                 raise Fenced(f"operator {name} of query {query} has not begun here")
             return self._operators[query, name]
 
-    def _place(self, request: BeginRequest, partition: int) -> dict[str, Any]:
-        """The owner of a partition; waits until it can be reached when it is another machine."""
-        key = (request.query, request.spec.name, partition)
+    def _place(
+        self, query: str, operator: str, partition: int, machine: str, avoid: str | None
+    ) -> dict[str, Any]:
+        """Returns the owner of a partition. Waits for the owner's address when it is another machine."""
+        key = (query, operator, partition)
         with self._changed:
-            if self._owners.get(key) == request.avoid and request.avoid is not None:
-                self._await_sign_of(request.avoid)
-            deadline = self._now_s() + _ADDRESS_WITHIN_S
+            if self._owners.get(key) == avoid and avoid is not None:
+                self._await_sign_of(avoid)
+            deadline = self._now_s() + TIMES.host_address_s
             while True:
                 now_s = self._now_s()
-                owner = owner_of(self._owners.get(key), request.machine, self._heard_s, now_s)
+                owner = owner_of(self._owners.get(key), machine, self._heartbeats_s, now_s)
                 if owner != self._owners.get(key):
                     log.info("partition %s of %s is placed on %s", partition, key[1], owner)
                     self._owners[key] = owner
-                if owner == request.machine:
-                    self._heard_s[owner] = now_s  # its host may be about to start
+                if owner == machine:
+                    self._heartbeats_s[owner] = now_s  # the host of this machine may not have started yet
                     return {"partition": partition, "machine": owner, "address": None}
                 host = self._hosts.get(owner)
                 if host is not None and "tcp" in host.addresses:
                     return {"partition": partition, "machine": owner, "address": host.addresses["tcp"]}
                 if now_s > deadline or self._ending:
-                    raise Fenced(f"the state host of {owner} cannot be reached from {request.machine}")
-                self._changed.wait(0.2)
+                    raise Fenced(f"the state host of {owner} cannot be reached from {machine}")
+                self._clock.wait(self._changed, _LOOK_MS)
 
     def _await_sign_of(self, machine: str) -> None:
-        """A task could not reach this machine: believe it lost unless a new heartbeat comes soon."""
-        before, deadline = self._heard_s.get(machine), self._now_s() + 3.0
+        """Counts a machine that a task could not reach as lost, unless a new heartbeat arrives soon."""
+        before, deadline = self._heartbeats_s.get(machine), self._now_s() + TIMES.host_sign_s
         while self._now_s() < deadline and not self._ending:
-            self._changed.wait(0.2)
-            if self._heard_s.get(machine) != before:
+            self._clock.wait(self._changed, _LOOK_MS)
+            if self._heartbeats_s.get(machine) != before:
                 return
-        self._heard_s.pop(machine, None)
+        self._heartbeats_s.pop(machine, None)
         self._hosts.pop(machine, None)
-        self._waits.forget(machine)
+        self._waits.drop(machine)
+
+    def _now_s(self) -> float:
+        return self._clock.monotonic_ms() / 1000

@@ -1,16 +1,35 @@
-"""What a batch did, summed over its partitions."""
+"""The progress of one batch, summed over its partitions."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any
 
-from headrace.host.contract import Hidden, Summary
+from headrace.wire.contract import Hidden, Span, Summary, spans_of
+
+SPANS_OF = 4  # partitions whose spans are reported, the slowest ones
+PARTS_MAX = 64  # partitions of a batch that are reported one by one, those with most rows first
+HIDDEN_PHASES = ("seal", "upload", "publish")
+
+
+@dataclass(frozen=True)
+class PartProgress:
+    """What a batch did in one partition."""
+
+    partition: int
+    rows_in: int
+    keys: int
+    memory_bytes: int
+    state_bytes: int
+    segments: int
+    apply_ms: float
+    store: str
 
 
 @dataclass(frozen=True)
 class BatchProgress:
-    """The sums of one batch of one operator; times are those of the slowest partition."""
+    """One batch of one operator: sums over its partitions; times are those of the slowest partition."""
 
     batch: int
     partitions: int
@@ -28,20 +47,56 @@ class BatchProgress:
     watermark_ms: int | None
     commit: str = "sync"
     log_ms: float = 0.0
-    wait_previous_ms: float = 0.0  # for the version before to be on shared storage
+    wait_previous_ms: float = 0.0  # wait for ack 2 of the version before
     upload_ms: float = 0.0
-    critical_ms: float = 0.0  # from the last result to the acknowledgement: what the batch waited for
-    hidden_ms: float = 0.0  # seal, upload and publish, done while the next batch ran
-    prefetch_hits: int = 0  # sessions that ended, whose rows had been read with those of another one
-    prefetch_misses: int = 0  # reads because a session ended, and sessions that were read for nothing
-    store: str = ""  # where the state is; several names while partitions move from memory
+    # from the last result to the acknowledgement: the part of the commit that the batch waits for
+    critical_ms: float = 0.0
+    hidden_ms: float = 0.0  # seal, upload and publish that ran behind the next batch
+    prefetch_hits: int = 0  # closed sessions whose rows had been read ahead
+    prefetch_misses: int = 0  # reads for a closed session, and sessions that were read ahead in vain
+    store: str = ""  # the store of the state; several names while partitions migrate
+    open_ms: float = 0.0  # reading the base version, where memory did not have it
+    read_ms: float = 0.0  # waiting for the batch's rows
+    compaction_ms: float = 0.0  # compactions that ended since the batch before
+    segments: int = 0  # files that the version names
+    started_ms: int = 0  # when the first partition began, in milliseconds since 1970
+    ended_ms: int = 0  # when the last partition was acknowledged
+    spans: tuple[Span, ...] = ()  # when each phase ran, in the up to four slowest partitions
+    # the coordinator's answer to the batch's first task: its record beside the checkpoint is durable then
+    begin_ms: float = 0.0
+    parts: tuple[PartProgress, ...] = ()  # the partitions, up to 64 of them
+
+    @property
+    def seconds(self) -> float:
+        """How long the operator took for the batch."""
+        return max(self.ended_ms - self.started_ms, 0) / 1000
+
+    @property
+    def rows_per_s(self) -> float:
+        """Rows that came in, over the operator's time for the batch."""
+        return self.rows_in / self.seconds if self.seconds else 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {**values, "spans": list(self.spans), "parts": [asdict(part) for part in self.parts]}
+
+    @classmethod
+    def of(cls, values: dict[str, Any]) -> BatchProgress:
+        """The record that `to_dict` wrote; names that this release does not know are left out."""
+        known = {field.name for field in fields(cls)}
+        mine = {name: value for name, value in values.items() if name in known}
+        mine["spans"] = spans_of(values.get("spans"))
+        mine["parts"] = tuple(PartProgress(**part) for part in values.get("parts", ()))
+        return cls(**mine)
 
 
-def total(batch: int, summaries: Iterable[Summary]) -> BatchProgress:
+def total(batch: int, summaries: Iterable[Summary], begin_ms: float = 0.0) -> BatchProgress:
     """Sum the newest summary of each partition."""
     newest = {summary.partition: summary for summary in summaries}
     parts = list(newest.values())
     marks = [part.watermark_ms for part in parts if part.watermark_ms is not None]
+    waited = [span for part in parts for span in _waited(part)]
     return BatchProgress(
         batch=batch,
         partitions=len(parts),
@@ -66,18 +121,69 @@ def total(batch: int, summaries: Iterable[Summary]) -> BatchProgress:
         prefetch_hits=sum(part.prefetch_hits for part in parts),
         prefetch_misses=sum(part.prefetch_misses for part in parts),
         store=", ".join(sorted({part.store for part in parts if part.store})),
+        open_ms=max((part.open_ms for part in parts), default=0.0),
+        read_ms=max((part.read_ms for part in parts), default=0.0),
+        compaction_ms=max((_compaction_ms(part) for part in parts), default=0.0),
+        segments=sum(part.segments for part in parts),
+        started_ms=min((span.start_ms for span in waited), default=0),
+        ended_ms=max((span.end_ms for span in waited), default=0),
+        spans=_slowest(parts),
+        begin_ms=round(begin_ms, 3),
+        parts=_parts(parts),
+    )
+
+
+def _waited(part: Summary) -> list[Span]:
+    """The spans of phases that the batch waited for."""
+    hidden = () if part.commit == "sync" else HIDDEN_PHASES
+    return [span for span in part.spans or () if span.phase not in (*hidden, "compaction", "open")]
+
+
+def _compaction_ms(part: Summary) -> float:
+    return float(sum(s.end_ms - s.start_ms for s in part.spans or () if s.phase == "compaction"))
+
+
+def _slowest(parts: Sequence[Summary]) -> tuple[Span, ...]:
+    """The spans of the slowest partitions; those of less than a millisecond are left out."""
+
+    def lasted(part: Summary) -> int:
+        waited = _waited(part)
+        return max((s.end_ms for s in waited), default=0) - min((s.start_ms for s in waited), default=0)
+
+    slowest = sorted(parts, key=lasted, reverse=True)[:SPANS_OF]
+    return tuple(span for part in slowest for span in part.spans or () if span.end_ms > span.start_ms)
+
+
+def _parts(parts: Sequence[Summary]) -> tuple[PartProgress, ...]:
+    largest = sorted(parts, key=lambda part: part.rows_in, reverse=True)[:PARTS_MAX]
+    return tuple(
+        PartProgress(
+            partition=part.partition,
+            rows_in=part.rows_in,
+            keys=part.keys,
+            memory_bytes=part.memory_bytes,
+            state_bytes=part.state_bytes,
+            segments=part.segments,
+            apply_ms=part.apply_ms,
+            store=part.store,
+        )
+        for part in sorted(largest, key=lambda part: part.partition)
     )
 
 
 def hidden_ms(summary: Summary) -> float:
-    """What a commit did behind the next batch, as far as it is known."""
+    """The time of a commit's steps that ran behind the next batch, as far as reported."""
     if summary.commit == "sync":
         return 0.0
     return round(summary.seal_ms + summary.upload_ms + summary.publish_ms, 3)
 
 
-def told_later(summary: Summary, hidden: Hidden) -> Summary:
-    """The summary of a version whose commit has ended after it was told."""
+def with_hidden(summary: Summary, hidden: Hidden) -> Summary:
+    """The summary with the step times of a commit that ended after the summary was sent."""
     return replace(
-        summary, seal_ms=hidden.seal_ms, upload_ms=hidden.upload_ms, publish_ms=hidden.publish_ms
+        summary,
+        seal_ms=hidden.seal_ms,
+        upload_ms=hidden.upload_ms,
+        publish_ms=hidden.publish_ms,
+        spans=(*(summary.spans or ()), *hidden.spans),
     )

@@ -1,7 +1,6 @@
-"""What makes up one version of one partition: the segments, and where event time stands.
+"""The manifest: the segments of one version of one partition, and its event times.
 
-A manifest never changes. It names its parent by write id, so that two attempts at one version cannot be
-taken for each other.
+A manifest never changes. It names its parent by write id, which separates two attempts at one version.
 """
 
 from __future__ import annotations
@@ -20,8 +19,8 @@ _KIND = "manifest"
 class SegmentEntry:
     """One segment of a version; `name` is relative to the partition, slices are inclusive bounds.
 
-    `kind` says what its rows are to the store that wrote it; order counts among segments of one kind.
-    A file of another format has the `label` that its own format knows it by.
+    `kind` is the role of its rows in the store that wrote it; order counts among segments of one kind. A
+    file of another format has the `label` that its own format uses.
     """
 
     name: str
@@ -38,7 +37,7 @@ class SegmentEntry:
 class Manifest:
     """One version of one partition, as one attempt wrote it."""
 
-    write_id: str  # unique to this very write
+    write_id: str  # unique to this write
     version: int
     parent_write_id: str | None  # None: the first version of the operator
     parent_version: int | None
@@ -52,12 +51,12 @@ class Manifest:
     late_rows_total: int
     keys: int  # rows of state, as far as known
     width: int  # 64-bit words of a state row
-    store: str = ""  # whose files the segments are; empty: what the operator says
+    store: str = ""  # the store that wrote the segments; empty: the operator's default
     format_version: int = FORMAT_VERSION
 
     @property
     def name(self) -> str:
-        """Its name, relative to the partition."""
+        """The manifest's name, relative to the partition."""
         return manifest_name(self.version, self.run, self.attempt)
 
     @property
@@ -96,7 +95,7 @@ def succession_problem(parent: Manifest | None, manifest: Manifest) -> str | Non
     """Why `manifest` may not follow `parent`, or None when it may.
 
     A segment that the parent does not name must carry the new version in its name. Garbage collection
-    relies on it: a file of an older version that no manifest names will never be named again.
+    relies on this: an older file that no manifest names will never be named again.
     """
     named = set() if parent is None else {segment.name for segment in parent.segments}
     if manifest.parent_write_id != (None if parent is None else parent.write_id):
@@ -128,8 +127,8 @@ def _problem(manifest: Manifest) -> str | None:
         value = getattr(manifest, field.name)
         if field.name in ("segments", "frontiers_ms") or (value is None and field.name in optional):
             continue
-        wanted = str if field.name in strings or field.name == "parent_write_id" else int
-        if type(value) is not wanted:
+        expected = str if field.name in strings or field.name == "parent_write_id" else int
+        if type(value) is not expected:
             return f"{field.name} is {value!r}"
     if not all(value is None or type(value) is int for value in manifest.frontiers_ms):
         return f"frontiers_ms is {manifest.frontiers_ms!r}"

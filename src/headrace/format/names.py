@@ -1,13 +1,13 @@
-"""The names of all files under a state location, made and parsed. Pure.
+"""The names of all files under a state location: formatting and parsing. Pure.
 
     <query>/runs/<run>
     <query>/<operator>/operator.json
     <query>/<operator>/p<partition>/manifests/v<version>-r<run>-a<attempt>.manifest
     <query>/<operator>/p<partition>/segments/v<version>-r<run>-a<attempt>-s<sequence>.segment
 
-Numbers are zero-padded, so that names sort as their numbers do: by version, then run, then attempt. A
-segment's version is that of the first manifest that names it, which is what lets garbage collection tell
-old files from those of an attempt that is still running.
+`<run>` is the number of the query's start. Numbers are zero-padded, so that names sort by version, then
+run, then attempt. A segment's version is that of the first manifest that names it. By it garbage collection
+separates old files from those of a running attempt. Versions are batch numbers; -1 is initial state.
 """
 
 from __future__ import annotations
@@ -22,14 +22,15 @@ RUNS = "runs"
 _COMPONENT_MAX = 200
 _VERSION, _RUN, _ATTEMPT, _SEQUENCE, _PARTITION = 12, 8, 12, 6, 4
 SEQUENCES = 10**_SEQUENCE  # how many segments one attempt can name
-_STEM = rf"v(\d{{{_VERSION}}})-r(\d{{{_RUN}}})-a(\d{{{_ATTEMPT}}})"
+INITIAL = -1  # the version of state that was written before the first batch
+_STEM = rf"v(-\d{{{_VERSION - 1}}}|\d{{{_VERSION}}})-r(\d{{{_RUN}}})-a(\d{{{_ATTEMPT}}})"
 _MANIFEST = re.compile(rf"{_STEM}\.manifest", re.ASCII)
 _SEGMENT = re.compile(rf"{_STEM}-s(\d{{{_SEQUENCE}}})\.segment", re.ASCII)
 _RUN_NUMBER = re.compile(rf"\d{{{_RUN}}}", re.ASCII)
 
 
 class Attempt(NamedTuple):
-    """Who wrote a file; compares by version, then run, then attempt."""
+    """The attempt that wrote a file; compares by version, then run, then attempt."""
 
     version: int
     run: int
@@ -38,7 +39,7 @@ class Attempt(NamedTuple):
 
 @dataclass(frozen=True, order=True)
 class SegmentId:
-    """What a segment's name says."""
+    """The fields of a segment's name."""
 
     attempt: Attempt
     sequence: int
@@ -47,8 +48,8 @@ class SegmentId:
 def component(name: str) -> str:
     """`name` as one path component; distinct names stay distinct, and none is hidden or reserved.
 
-    Everything outside `A-Z a-z 0-9 _ - . ~` is percent-encoded, and so are a leading dot and the first
-    letter of the reserved word. A long name is cut and ends in a digest of the whole.
+    Everything outside `A-Z a-z 0-9 _ - . ~` is percent-encoded. So are a leading dot and the first letter
+    of the reserved word. A long name is cut and ends in a digest of the whole.
     """
     quoted = quote(name, safe="", errors="surrogatepass")
     if not quoted:
@@ -82,7 +83,7 @@ def run_record(query: str, run: int) -> str:
 
 
 def manifests_folder(prefix: str) -> str:
-    """Where the manifests of the partition at `prefix` are; ends in a slash."""
+    """The folder of the manifests of the partition at `prefix`; ends in a slash."""
     return f"{prefix}/manifests/"
 
 
@@ -97,18 +98,18 @@ def segment_name(version: int, run: int, attempt: int, sequence: int) -> str:
 
 
 def manifests_of(prefix: str, version: int) -> str:
-    """What the names of all manifests of one version start with."""
-    return f"{prefix}/manifests/v{_padded(version, _VERSION)}-"
+    """The common prefix of the names of all manifests of one version."""
+    return f"{prefix}/manifests/v{_version(version)}-"
 
 
 def parse_manifest(name: str) -> Attempt | None:
-    """What a manifest's name says, with or without folders; None for any other name."""
+    """The attempt in a manifest's name, with or without folders; None for any other name."""
     match = _MANIFEST.fullmatch(_file(name))
     return Attempt(int(match[1]), int(match[2]), int(match[3])) if match else None
 
 
 def parse_segment(name: str) -> SegmentId | None:
-    """What a segment's name says, with or without folders; None for any other name."""
+    """The fields of a segment's name, with or without folders; None for any other name."""
     match = _SEGMENT.fullmatch(_file(name))
     if match is None:
         return None
@@ -116,16 +117,21 @@ def parse_segment(name: str) -> SegmentId | None:
 
 
 def parse_run(name: str) -> int | None:
-    """The number of a run record, with or without folders; None for any other name."""
+    """The number in the name of a run record, with or without folders; None for any other name."""
     return int(_file(name)) if _RUN_NUMBER.fullmatch(_file(name)) else None
 
 
 def _stem(version: int, run: int, attempt: int) -> str:
-    return f"v{_padded(version, _VERSION)}-r{_padded(run, _RUN)}-a{_padded(attempt, _ATTEMPT)}"
+    return f"v{_version(version)}-r{_padded(run, _RUN)}-a{_padded(attempt, _ATTEMPT)}"
 
 
 def _file(name: str) -> str:
     return name.rpartition("/")[2]
+
+
+def _version(number: int) -> str:
+    """A minus sorts before all digits, so the initial version sorts before all others."""
+    return f"{INITIAL:0{_VERSION}d}" if number == INITIAL else _padded(number, _VERSION)
 
 
 def _padded(number: int, digits: int) -> str:

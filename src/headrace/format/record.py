@@ -4,8 +4,8 @@
     <JSON object, UTF-8, no line feed inside> LF
     crc32 <8 hex digits of the CRC-32 of everything before this line> LF
 
-The first and the last line stay as they are in all format versions, so that damage can always be told from
-a newer format.
+The first and the last line keep this form in all format versions, so that a reader can distinguish damage
+from a newer format.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def decode_record(kind: str, version: int, data: bytes, where: str) -> dict[str,
 
 
 def corrupt(kind: str, where: str, reason: str) -> StateCorrupt:
-    """The error for a record that cannot be believed."""
+    """The error for a damaged record."""
     return StateCorrupt(f"the {kind} {where} is damaged: {reason}", hint=_RESTORE)
 
 

@@ -3,8 +3,8 @@
     segment = header · section* · footer · trailer
     section = block* · index                      (index = firsts · offsets · row starts · checks · filter)
 
-`docs/format.md` documents every word. The chain of checksums ends in the trailer: it covers the footer, the
-footer covers each index, an index covers its blocks. So the trailer's checksum names the whole content.
+`docs/format.md` documents every word. The trailer's checksum covers the footer, the footer covers each
+index, an index covers its blocks. So the trailer's checksum identifies the whole content.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from pathlib import Path
 import numpy as np
 
 from headrace.errors import StateCorrupt, StateUnsupported
-from headrace.kernels.checksum import xxh64
-from headrace.kernels.filter import filter_start
-from headrace.store.run import U64
+from headrace.kernels.core.checksum import xxh64
+from headrace.kernels.core.filter import filter_start
+from headrace.rows.arrays import U64
 
 MAGIC = int.from_bytes(b"\x89HRSEG\r\n", "little")
 VERSION = 1
@@ -35,9 +35,17 @@ def corrupt(path: str | Path, what: str) -> StateCorrupt:
     return StateCorrupt(f"segment {path} is corrupt: {what}", hint=_HINT)
 
 
+def other_layout(path: str | Path, what: str) -> StateUnsupported:
+    """The error for an intact segment whose rows this release lays out in another way."""
+    return StateUnsupported(
+        f"segment {path} is intact, and its rows are laid out in another way: {what}",
+        hint="run the release of Headrace that wrote it, or start again with a new checkpoint location",
+    )
+
+
 @dataclass(frozen=True)
 class SectionEntry:
-    """Where one slice's rows lie in the file, and the range of their hashes."""
+    """The position of one slice's rows in the file, and the range of their hashes."""
 
     slice: int
     rows: int
@@ -46,7 +54,7 @@ class SectionEntry:
     max_hash: int
     start: int  # byte offset of the first block
     index: int  # byte offset of the index, which is the end of the last block
-    check: int  # of the index
+    check: int  # checksum of the index
 
     @property
     def index_words(self) -> int:
@@ -58,7 +66,7 @@ class SectionEntry:
         return self.index - self.start + 8 * self.index_words
 
     def lies_in(self, low: int, high: int) -> bool:
-        """Whether all its hashes are in `[low, high)`."""
+        """Whether all hashes of the section are in `[low, high)`."""
         return low <= self.min_hash and self.max_hash < high
 
     def pack(self) -> list[int]:
@@ -76,7 +84,7 @@ class SectionEntry:
 
 @dataclass(frozen=True)
 class Footer:
-    """What is in the file, and the checksum that names its content."""
+    """The contents of the file, and the checksum that identifies them."""
 
     variable_words: tuple[int, ...]
     sections: tuple[SectionEntry, ...]
@@ -92,7 +100,7 @@ def header(width: int) -> bytes:
 def footer(
     variable_words: Sequence[int], sections: Sequence[SectionEntry], offset: int
 ) -> tuple[bytes, int]:
-    """Footer and trailer as they lie at byte `offset`, the end of the last section; and the checksum."""
+    """Footer and trailer for byte `offset`, the end of the last section; and the checksum."""
     packed = [len(variable_words), *variable_words, len(sections)]
     for entry in sections:
         packed += entry.pack()
@@ -102,7 +110,7 @@ def footer(
 
 
 def check_header(path: str | Path, data: bytes, width: int) -> None:
-    """Raise unless `data` opens a segment of this format with rows of `width` words."""
+    """Raises unless `data` is the header of a segment of this format with rows of `width` words."""
     if len(data) < HEADER_BYTES:
         raise corrupt(path, f"it ends after {len(data)} bytes")
     words = np.frombuffer(data, np.uint64).copy()
@@ -116,7 +124,7 @@ def check_header(path: str | Path, data: bytes, width: int) -> None:
             hint="run the release of Headrace that wrote it, or a newer one",
         )
     if int(words[2]) != width:
-        raise corrupt(path, f"its rows have {words[2]} words, the operator's have {width}")
+        raise other_layout(path, f"its rows have {words[2]} words, the operator's have {width}")
 
 
 def footer_place(path: str | Path, trailer: bytes, size: int) -> tuple[int, int, int]:
@@ -134,14 +142,15 @@ def footer_place(path: str | Path, trailer: bytes, size: int) -> tuple[int, int,
 
 
 def parse_footer(path: str | Path, data: bytes, offset: int, check: int) -> Footer:
-    """The footer that lies at byte `offset`."""
+    """Parses the footer at byte `offset`."""
     body = np.frombuffer(data, np.uint64).copy()
     if int(xxh64(body)) != check:
         raise corrupt(path, "its footer fails its checksum")
     words = [int(word) for word in body]
-    variable, rest = tuple(words[1 : 1 + words[0]]), words[1 + words[0] :]
+    variable, entry_words = tuple(words[1 : 1 + words[0]]), words[1 + words[0] :]
     entries = tuple(
-        _entry(rest[at : at + _ENTRY_WORDS]) for at in range(1, 1 + rest[0] * _ENTRY_WORDS, _ENTRY_WORDS)
+        _entry(entry_words[at : at + _ENTRY_WORDS])
+        for at in range(1, 1 + entry_words[0] * _ENTRY_WORDS, _ENTRY_WORDS)
     )
     end = HEADER_BYTES
     for entry in entries:

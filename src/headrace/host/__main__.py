@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from headrace.host.process import main
+from headrace.host.process.main import main
 
 if __name__ == "__main__":
     sys.exit(main(sys.stdin.readline()))

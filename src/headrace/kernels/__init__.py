@@ -1,1 +1,1 @@
-"""Numba kernels: arrays in, arrays out, no state, no GIL. `reference.py` is the plain meaning of each."""
+"""Numba kernels: arrays in, arrays out, no state, no GIL. `reference.py` has the plain meaning of each."""

@@ -12,14 +12,12 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from headrace.spec import Accumulator
-from headrace.store.layout import LENGTH_BITS, LENGTH_MAX
-from headrace.store.run import U8, U64
-from headrace.types import decimal_parts, is_decimal
+from headrace.plan.spec import Accumulator
+from headrace.plan.types import decimal_parts, is_decimal
+from headrace.rows.arrays import U8, U64, Ids
+from headrace.rows.layout import LENGTH_BITS, LENGTH_MAX
 
-Ids = npt.NDArray[np.int64]
 Timed = tuple[int | None, Any]
 
 
@@ -35,7 +33,7 @@ def by_hash(hashes: U64) -> Ids:
 
 
 def gather(rows: U64, heap: U8, ids: Sequence[int], variable: Sequence[int]) -> tuple[U64, bytes]:
-    """`order.take`, then `order.repack`: rows whose variable words point into a heap of their own."""
+    """`order.take`, then `order.repack`: rows with variable words that point into their own heap."""
     out, packed = rows[list(ids)].copy(), b""
     for row in out:
         for word in variable:
@@ -45,11 +43,11 @@ def gather(rows: U64, heap: U8, ids: Sequence[int], variable: Sequence[int]) -> 
     return out, packed
 
 
-def upsert(known: dict[Hashable, int], keys: Iterable[Hashable]) -> tuple[list[int], list[int]]:
-    """`table.upsert`: the row of each key in order of first sight, and the rows that are new."""
-    before = len(known)
-    ids = [known.setdefault(key, len(known)) for key in keys]
-    return ids, list(range(before, len(known)))
+def upsert(row_of: dict[Hashable, int], keys: Iterable[Hashable]) -> tuple[list[int], list[int]]:
+    """`table.upsert`: the row of each key in order of first appearance, and the new rows."""
+    before = len(row_of)
+    ids = [row_of.setdefault(key, len(row_of)) for key in keys]
+    return ids, list(range(before, len(row_of)))
 
 
 def wide(low: int, high: int) -> int:
@@ -59,29 +57,29 @@ def wide(low: int, high: int) -> int:
 
 
 def rank(value: Any) -> Any:
-    """What Spark orders a value by: NaN last, both zeros equal, strings by their bytes."""
+    """The sort key of a value in Spark's order: NaN last, both zeros equal, strings by their bytes."""
     if isinstance(value, float):
         return (1, 0.0) if math.isnan(value) else (0, value)
     return value.encode() if isinstance(value, str) else value
 
 
 def fold(accumulator: Accumulator, rows: Sequence[Timed]) -> Any:
-    """The result of an accumulator over (time, value) pairs in the order they came.
+    """The result of an accumulator over (time, value) pairs in their order.
 
-    Raises OverflowError where a sum has to.
+    Raises OverflowError where a sum must fail.
     """
-    known = [value for _, value in rows if value is not None]
+    values = [value for _, value in rows if value is not None]
     if accumulator.kind == "count":
-        return len(rows) if accumulator.input is None else len(known)
+        return len(rows) if accumulator.input is None else len(values)
     if accumulator.kind == "sum":
-        return add_up(accumulator, known)
+        return add_up(accumulator, values)
     if accumulator.kind == "moments":
-        return moments(known)
+        return moments(values)
     if accumulator.kind in ("first", "last"):
         return by_time(accumulator, [(time, value) for time, value in rows if time is not None])
-    if not known:
+    if not values:
         return None
-    return (max if accumulator.kind == "max" else min)(known, key=rank)
+    return (max if accumulator.kind == "max" else min)(values, key=rank)
 
 
 def by_time(accumulator: Accumulator, rows: Sequence[tuple[int, Any]]) -> Any:
@@ -133,7 +131,7 @@ def _unscaled(value: Decimal, scale: int) -> int:
 
 
 def _running_mean(values: Sequence[float]) -> float:
-    """Spark's steps: with infinite values their order matters."""
+    """The mean in Spark's steps: with infinite values the order matters."""
     mean = 0.0
     for n, value in enumerate(values, 1):
         mean += (value - mean) / n
@@ -149,7 +147,7 @@ def _plain_sum(values: Sequence[float]) -> float:
 
 
 def _bounded(accumulator: Accumulator, values: Sequence[int], limit: int) -> int | None:
-    """A sum that is lost, or an error, as soon as it leaves its type."""
+    """A sum that becomes null, or an error, as soon as it exceeds its type."""
     total = 0
     for value in values:
         total += value

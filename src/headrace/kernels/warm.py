@@ -1,12 +1,12 @@
-"""Make every kernel ready before the first batch needs it.
+"""Compiles or loads every kernel before the first batch needs it.
 
 Kernels have explicit signatures, so importing their module compiles them or loads them from Numba's cache.
-Compiling leaves some 250 MB in the process that did it, as long as that lives; so another process does it
-(`python -m headrace.kernels.warm`), and this one loads what that has left in the cache.
+The compiler leaves some 250 MB in its process. So another process compiles (`python -m
+headrace.kernels.warm`), and this one loads the result from the cache.
 
-Loading leaves some hundred thousand objects that live as long as the process. The garbage collector would
-walk over them for tens of milliseconds, in the middle of a batch, so it is told to leave them out. What
-imports remember for the next import, such as the names in all of PySpark's archive, is forgotten.
+Loading creates some hundred thousand objects that are never freed. The garbage collector would walk over
+them for tens of milliseconds in the middle of a batch, so they are frozen. The import system's caches, such
+as all names in PySpark's archive, are dropped.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ import subprocess
 import sys
 from contextlib import suppress
 from importlib import import_module, invalidate_caches
-from pkgutil import iter_modules
+from pkgutil import walk_packages
 from typing import Any
 
 from numba.core.event import Listener, install_listener
 
 KERNELS = "headrace.kernels"
 
-_PR_SET_PDEATHSIG = 1  # Linux's prctl: a signal for when the parent is gone
+_PR_SET_PDEATHSIG = 1  # Linux's prctl: a signal for the end of the parent
 
 
 def warm(package: str = KERNELS) -> list[str]:
-    """Import every module of kernels and name them. Call it once, before any thread runs a kernel."""
+    """Imports all kernel modules and returns their names. Call it before any thread runs a kernel."""
     if not _is_cached(package):
-        # Where this fails, the import below says why.
+        # If this fails, the import below raises the cause.
         subprocess.run([sys.executable, "-m", f"{KERNELS}.warm", package], check=False)
     names = _imported(package)
     invalidate_caches()
@@ -45,7 +45,7 @@ class _NotCompiled(Exception):
 
 
 class _NoCompiler(Listener):  # type: ignore[misc]
-    """Numba tells it that it is about to compile, which ends there."""
+    """Numba calls it before it compiles; the exception prevents the compilation."""
 
     def on_start(self, event: Any) -> None:
         raise _NotCompiled
@@ -65,16 +65,18 @@ def _is_cached(package: str) -> bool:
 
 
 def _imported(package: str) -> list[str]:
-    names = [module.name for module in iter_modules(import_module(package).__path__)]
-    others = [name for name in names if name != "warm"]
+    """Imports every module of the package, including its folders, and returns their names."""
+    prefix = f"{package}."
+    names = [module.name for module in walk_packages(import_module(package).__path__, prefix)]
+    others = [name for name in names if name != f"{KERNELS}.warm"]
     for name in others:
-        import_module(f"{package}.{name}")
-    return others
+        import_module(name)
+    return [name.removeprefix(prefix) for name in others]
 
 
 def _end_with_parent() -> None:
-    """Whoever comes after a killed parent compiles again, and Numba's cache wants one writer."""
-    with suppress(OSError, AttributeError):  # elsewhere than on Linux it runs to its end
+    """Ends this process with its parent, because Numba's cache needs one writer at a time."""
+    with suppress(OSError, AttributeError):  # on systems other than Linux the process runs to its end
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 

@@ -1,0 +1,1 @@
+"""Commit modes: batch times while storage is slow."""

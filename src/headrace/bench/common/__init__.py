@@ -1,0 +1,1 @@
+"""The common part of benchmarks: Spark sessions, sides in turns, workloads, reports."""

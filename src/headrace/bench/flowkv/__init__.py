@@ -1,0 +1,1 @@
+"""FlowKV's queries: Headrace, its RocksDB store and Spark side by side."""

@@ -1,0 +1,1 @@
+"""User processors: Headrace and PySpark's own engines side by side."""

@@ -1,0 +1,1 @@
+"""Gadget's operators on the stores alone, without Spark."""

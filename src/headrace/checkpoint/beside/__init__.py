@@ -1,0 +1,1 @@
+"""What Headrace keeps in the directory of Spark's checkpoint."""

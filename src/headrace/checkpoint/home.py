@@ -1,0 +1,189 @@
+"""The home of one partition: its files, its manifests, and opening both."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from headrace.blob.base import Blobs
+from headrace.blob.retry import Retry
+from headrace.checkpoint.log import LocalLog
+from headrace.checkpoint.publish import ManifestPublisher
+from headrace.clock import Clock
+from headrace.errors import StateCorrupt, StateUnsupported
+from headrace.files.logical import LogicalFile
+from headrace.files.opened import OpenFile
+from headrace.files.table import FileTable
+from headrace.format.manifest import Manifest, SegmentEntry
+from headrace.format.names import SEQUENCES, segment_name
+from headrace.operators.open import kinds_of
+from headrace.plan.ids import new_write_id, spec_digest
+from headrace.store.base.files import FileKind
+from headrace.store.rocksdb.sst import SST, SstFile
+from headrace.store.rocksdb.sst import checksum as crc_of
+from headrace.store.segments.file import SegmentFile
+from headrace.store.segments.reader import Segment
+from headrace.wire.contract import Ticket
+
+
+@dataclass(frozen=True)
+class PartitionHome:
+    """The partition's folder: `<query>/<operator>/p<partition>`."""
+
+    blobs: Blobs
+    prefix: str
+    publisher: ManifestPublisher
+    files: FileTable
+    sequence: itertools.count[int]
+    log: LocalLog | None = None
+
+    @classmethod
+    def of(
+        cls,
+        blobs: Blobs,
+        prefix: str,
+        clock: Clock,
+        log: LocalLog | None = None,
+        retry: Retry | None = None,
+    ) -> PartitionHome:
+        publisher = ManifestPublisher(blobs, prefix, clock, retry)
+        return cls(blobs, prefix, publisher, FileTable(blobs, prefix, log), itertools.count(), log)
+
+    @property
+    def where(self) -> str:
+        """The folder on shared storage, for messages."""
+        return f"{self.blobs.root}/{self.prefix}"
+
+    def new_name(self, ticket: Ticket, run: int) -> str:
+        """A name that no other attempt has or will have.
+
+        The sequence wraps around: it distinguishes the few segments of one attempt.
+        """
+        return segment_name(ticket.batch, run, ticket.attempt, next(self.sequence) % SEQUENCES)
+
+    # ── staged files ─────────────────────────────────────────────────────────────────────────
+
+    def staged(self, kind: FileKind, write: Callable[[Path], bool]) -> SegmentFile | None:
+        """Writes a file that no version names, and opens it; None when `write` returns False."""
+        path = self._staging()
+        return self.open_segment(self.files.stage(path), kind) if write(path) else None
+
+    def discard(self, segments: Iterable[Segment]) -> None:
+        """Removes staged files; no version names them, so nothing needs them."""
+        for segment in segments:
+            segment.close()
+            self.files.discard(segment.file.id)
+
+    def _staging(self) -> Path:
+        if self.log is not None and self.log.is_open:
+            return self.log.staging()
+        return self.blobs.staging(f"{self.prefix}/segments/compaction")
+
+    def place(self, name: str, staged: Path) -> None:
+        """Moves a finished file to storage; a failure leaves no file.
+
+        The next attempt writes the file again, and nothing sweeps the files of a process that is alive.
+        """
+        try:
+            self.publisher.place_segment(name, staged)
+        except BaseException:
+            staged.unlink(missing_ok=True)
+            raise
+
+    # ── opening ──────────────────────────────────────────────────────────────────────────────
+
+    def open_segment(self, file_id: str, kind: FileKind, checksum: int | None = None) -> SegmentFile:
+        """Opens a segment; a local copy that is damaged is downloaded again."""
+        try:
+            return self._segment_over(self.files.open(file_id), file_id, kind, checksum)
+        except StateCorrupt:
+            opened = self.files.open_again(file_id)
+            if opened is None:
+                raise
+            return self._segment_over(opened, file_id, kind, checksum)
+
+    def _segment_over(
+        self, opened: OpenFile, file_id: str, kind: FileKind, checksum: int | None
+    ) -> SegmentFile:
+        shape = kind.shape
+        return SegmentFile.over(
+            opened,
+            file_id,
+            shape.width,
+            shape.variable_key_words,
+            checksum=checksum,
+            kind=kind.name,
+            open_again=self.files.open_again,
+        )
+
+    def open_segments(self, manifest: Manifest, kinds: Sequence[FileKind]) -> list[Segment]:
+        by_name = {kind.name: kind for kind in kinds}
+        return [self._open(entry, by_name) for entry in manifest.segments]
+
+    def _open(self, entry: SegmentEntry, kinds: Mapping[str, FileKind]) -> Segment:
+        if entry.kind == SST:
+            return self.sst_file(entry.name, entry.label, entry.size, entry.crc)
+        if entry.kind not in kinds:
+            raise StateUnsupported(
+                f"{entry.name} holds {entry.kind!r}, and the operator reads {', '.join(kinds)}",
+                hint="another release wrote it: go on with that one, or start from a new checkpoint",
+            )
+        return self.open_segment(entry.name, kinds[entry.kind], entry.crc)
+
+    def sst_file(self, file_id: str, label: str, size: int, checksum: int) -> SstFile:
+        def copy(copied_id: str, target: Path, link: bool) -> None:
+            self.files.drop_copy(copied_id, lambda path: crc_of(path) != checksum)
+            self.files.copy(copied_id, target, link=link)
+
+        return SstFile(LogicalFile(file_id, SST, size, checksum), label, copy)
+
+    # ── manifests ────────────────────────────────────────────────────────────────────────────
+
+    def manifest(
+        self,
+        *,
+        ticket: Ticket,
+        run: int,
+        base: Manifest | None,
+        segments: Sequence[Segment],
+        closed_through_us: int | None,
+        frontiers_ms: Sequence[int | None],
+        late_rows: int,
+        keys: int,
+        store: str = "",
+    ) -> Manifest:
+        """The manifest that makes `segments` the version of the ticket's batch."""
+        return Manifest(
+            write_id=new_write_id(),
+            version=ticket.batch,
+            parent_write_id=None if base is None else base.write_id,
+            parent_version=None if base is None else base.version,
+            run=run,
+            attempt=ticket.attempt,
+            operator_digest=spec_digest(ticket.operator),
+            partition=ticket.partition,
+            segments=tuple(entry_of(segment) for segment in segments),
+            closed_through_us=closed_through_us,
+            frontiers_ms=tuple(frontiers_ms),
+            late_rows_total=late_rows + (0 if base is None else base.late_rows_total),
+            keys=keys,
+            width=kinds_of(ticket.operator, store)[0].shape.width,
+            store=store,
+        )
+
+
+def entry_of(segment: Segment) -> SegmentEntry:
+    """The entry of a segment in a manifest."""
+    file = segment.file
+    return SegmentEntry(
+        name=file.id,
+        kind=file.kind,
+        size=file.size,
+        rows=segment.rows,
+        min_slice=min(segment.sections),
+        max_slice=max(segment.sections),
+        crc=file.checksum,
+        label=segment.label,
+    )

@@ -1,0 +1,1 @@
+"""Generators of benchmark events: pure NumPy and Arrow, no Spark."""

@@ -1,0 +1,1 @@
+"""The common part of generated records: options, traffic over time, lines of text."""

@@ -1,0 +1,1 @@
+"""The host's process: start, settings, locks, heartbeat, server."""

@@ -1,0 +1,1 @@
+"""The host's state: service, partitions, transactions, upkeep."""

@@ -1,0 +1,158 @@
+"""All partitions of a host: finds or opens the partition of a ticket.
+
+Threads: any; each partition has its own lock. No storage request runs under the lock of `status`, so that
+the heartbeat goes on while storage is unavailable.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+from headrace.blob.base import Blobs
+from headrace.blob.locations import Locations
+from headrace.checkpoint.home import PartitionHome
+from headrace.checkpoint.log import LocalLog
+from headrace.checkpoint.pipeline import CommitPipeline, Crew
+from headrace.checkpoint.runs import claim_run
+from headrace.format.names import partition_prefix
+from headrace.host.state.partition import Partition
+from headrace.host.state.run_guard import RunGuard
+from headrace.host.state.upkeep import Upkeep
+from headrace.plan.options import default_local
+from headrace.plan.times import TIMES
+from headrace.store.base.budget import SHARE_MIN, MemoryBudget
+from headrace.wire.contract import Ticket, Transaction
+
+
+class PartitionService:
+    """The `StateService` of a real host."""
+
+    def __init__(
+        self,
+        memory_bytes: int,
+        locations: Locations | None = None,
+        crew: Crew | None = None,
+        upkeep: Upkeep | None = None,
+        *,
+        fsync: bool = False,
+        share_min: int = SHARE_MIN,
+    ) -> None:
+        self._fsync = fsync  # of the local log
+        self._locations = locations or Locations(Path(default_local()))
+        self._budget = MemoryBudget(memory_bytes, share_min)
+        self._upkeep = upkeep or Upkeep()
+        self._crew = crew or Crew()
+        self._partitions: dict[tuple[str, str, str, int], Partition] = {}
+        self._runs: dict[tuple[str, str, str], RunGuard] = {}
+        self._beginning: Counter[Partition] = Counter()  # calls of `begin` under way
+        self._mutex = threading.Lock()
+        self._claiming = threading.Lock()
+        self._closing = threading.Event()
+        self._watch: threading.Thread | None = None
+
+    def begin(self, ticket: Ticket) -> Transaction:
+        blobs = self._locations.open(ticket.location, create=ticket.base is None)
+        guard = self._guard_of(ticket, blobs)
+        with self._mutex:
+            partition = self._partition(ticket, blobs)
+            self._beginning[partition] += 1
+        try:
+            transaction = partition.begin(ticket, guard.run)
+            transaction.guard = guard
+            return transaction
+        finally:
+            with self._mutex:
+                self._beginning[partition] -= 1
+                self._beginning += Counter()  # drops zeros
+
+    @property
+    def partitions(self) -> list[Partition]:
+        """The partitions of this host, without those that were dropped at rest."""
+        with self._mutex:
+            return list(self._partitions.values())
+
+    def _guard_of(self, ticket: Ticket, blobs: Blobs) -> RunGuard:
+        key = (ticket.location, ticket.query, ticket.start)
+        with self._claiming:
+            if key not in self._runs:
+                has_state = ticket.base is not None
+                run = claim_run(
+                    blobs, ticket.query, ticket.start, has_state=has_state, clock=self._crew.clock
+                )
+                self._runs[key] = RunGuard(blobs, ticket.query, run, self._crew)
+            return self._runs[key]
+
+    def _partition(self, ticket: Ticket, blobs: Blobs) -> Partition:
+        key = (ticket.location, ticket.query, ticket.operator.name, ticket.partition)
+        if key not in self._partitions:
+            self._rest(TIMES.partition_idle_s)
+            prefix = partition_prefix(ticket.query, ticket.operator.name, ticket.partition)
+            log = LocalLog.of(self._locations.local, ticket.location, prefix, fsync=self._fsync)
+            home = PartitionHome.of(blobs, prefix, self._crew.clock, log)
+            pipeline = CommitPipeline(self._crew, prefix, lambda: bool(self._locations.waits_ms()))
+            self._partitions[key] = Partition(home, self._budget, self._upkeep, self._crew, pipeline)
+            self._watch_commits()
+        return self._partitions[key]
+
+    def _watch_commits(self) -> None:
+        """Starts the thread that looks for stalled commits of all partitions."""
+        if self._watch is None and self._crew.watched:
+            self._watch = threading.Thread(target=self._look, name="commit-watch", daemon=True)
+            self._watch.start()
+
+    def _look(self) -> None:
+        while not self._crew.clock.wait(self._closing, TIMES.commit_watch_s * 1000):
+            with self._mutex:
+                self._drop_resting()
+                partitions = list(self._partitions.values())
+            for partition in partitions:
+                partition.look()
+
+    def _rest(self, idle_s: float) -> None:
+        """Frees the memory of idle partitions: a query may end without a message."""
+        for partition in self._partitions.values():
+            partition.rest(idle_s)
+
+    def status(self) -> dict[str, Any]:
+        with self._mutex:
+            partitions = dict(self._partitions)
+        return {
+            "memory_limit_bytes": self._budget.limit_bytes,
+            "storage_waits_ms": self._locations.waits_ms(),
+            "partitions": [
+                {"query": query, "operator": operator, "partition": number, **partition.status()}
+                for (_, query, operator, number), partition in partitions.items()
+            ],
+        }
+
+    def ended(self, queries: Collection[str]) -> None:
+        with self._mutex:
+            theirs = [partition for key, partition in self._partitions.items() if key[1] in queries]
+        for partition in theirs:
+            partition.rest(0.0)
+        with self._mutex:
+            self._drop_resting()
+
+    def _drop_resting(self) -> None:
+        """Drops partitions at rest: an application may start queries without end."""
+        self._partitions = {
+            key: partition
+            for key, partition in self._partitions.items()
+            if partition in self._beginning or not partition.is_at_rest
+        }
+
+    def close(self) -> None:
+        self._upkeep.close()
+        self._crew.close()
+        self._closing.set()
+        with self._mutex:
+            self._rest(0.0)  # also removes staged files that no commit named
+
+
+def open_service(memory_bytes: int, local: Path, fsync: str = "false") -> PartitionService:
+    """The state behind a host's server; `local` is a directory on the machine's own disk."""
+    return PartitionService(memory_bytes, Locations(local), fsync=fsync == "true")

@@ -1,0 +1,157 @@
+"""What there is of a query's state: operators, versions, sizes, the largest keys, what would be collected.
+
+Everything but the largest keys comes from records and manifests; no state row is read.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pyarrow as pa
+
+from headrace.checkpoint.collect import collectable, oldest_retained
+from headrace.checkpoint.restore import read_manifest
+from headrace.errors import StateMissing
+from headrace.format.manifest import Manifest
+from headrace.format.names import parse_manifest, partition_prefix
+from headrace.inspect.state import State
+from headrace.inspect.versions import published, read_manifests, readable
+from headrace.plan.window import kind_of
+
+OPERATORS_SCHEMA = pa.schema(
+    [
+        ("operator", pa.string()),
+        ("work", pa.string()),
+        ("window", pa.string()),
+        ("store", pa.string()),
+        ("keys", pa.list_(pa.string())),
+        ("partitions", pa.int32()),
+        ("version", pa.int64()),
+        ("versions", pa.list_(pa.int64())),
+        ("rows", pa.int64()),
+        ("bytes", pa.int64()),
+        ("files", pa.int64()),
+        ("late_rows", pa.int64()),
+        ("location", pa.string()),
+    ]
+)
+
+
+def operator_rows(state: State) -> list[dict[str, Any]]:
+    """One row per operator, as `OPERATORS_SCHEMA` says; an operator without a version has nulls."""
+    return [_operator_row(state, name) for name in state.operators]
+
+
+def _operator_row(state: State, name: str) -> dict[str, Any]:
+    record = state.record(name)
+    spec = record.spec
+    row: dict[str, Any] = {
+        "operator": name,
+        "work": spec.work.name,
+        "window": kind_of(spec.window),
+        "store": spec.store,
+        "keys": [field.label or field.name for field in spec.keys],
+        "partitions": spec.partitions,
+        "location": record.location,
+        "versions": [],
+    }
+    try:
+        complete = published(state.blobs(name), state.query, name, spec.partitions)
+    except StateMissing:  # the location is not there yet, or no longer
+        return row
+    versions = readable(complete, state.checkpoint.committed)
+    if not versions:
+        return row
+    manifests = read_manifests(state.blobs(name), complete[versions[-1]])
+    return row | {"versions": versions, "version": versions[-1]} | totals(manifests)
+
+
+def totals(manifests: tuple[Manifest, ...]) -> dict[str, int]:
+    """What the manifests of one version count."""
+    return {
+        "rows": sum(manifest.keys for manifest in manifests),
+        "bytes": sum(manifest.state_bytes for manifest in manifests),
+        "files": sum(len(manifest.segments) for manifest in manifests),
+        "late_rows": sum(manifest.late_rows_total for manifest in manifests),
+    }
+
+
+def version_rows(state: State, operator: str) -> list[dict[str, Any]]:
+    """One row per version that can be read: its sizes, and where event time stands."""
+    spec, blobs = state.record(operator).spec, state.blobs(operator)
+    complete = published(blobs, state.query, operator, spec.partitions)
+    rows = []
+    for version in readable(complete, state.checkpoint.committed):
+        manifests = read_manifests(blobs, complete[version])
+        closed = [one.closed_through_us for one in manifests if one.closed_through_us is not None]
+        row: dict[str, Any] = {
+            "version": version,
+            "run": manifests[0].run,
+            "closed_through_us": max(closed, default=None),
+        }
+        rows.append(row | totals(manifests))
+    return rows
+
+
+def statistics(state: State, operator: str, retain: int = 20, largest: int = 10) -> dict[str, Any]:
+    """Sizes of the newest version by partition, its largest keys, and what a collection would delete."""
+    table = state.table(operator)
+    partitions = [
+        {"partition": number, "store": manifest.store or table.spec.store} | totals((manifest,))
+        for number, manifest in enumerate(table.manifests)
+    ]
+    return {
+        "operator": operator,
+        "version": table.version,
+        "committed": state.checkpoint.committed,
+        "partitions": partitions,
+        "largest_keys": largest_keys(state, operator, largest),
+        "collectable": collectable_files(state, operator, retain),
+    } | totals(tuple(table.manifests))
+
+
+def largest_keys(state: State, operator: str, many: int) -> list[dict[str, Any]]:
+    """The keys with most state rows, counted over the whole newest version."""
+    table = state.table(operator)
+    names = [field.name for field in table.spec.keys]  # without the cells of a processor
+    labels = [field.label or field.name for field in table.spec.keys]
+    counts: Counter[tuple[Any, ...]] = Counter()
+    for partition in table.partitions:
+        mine: Counter[tuple[Any, ...]] = Counter()  # no key is in two partitions
+        for batch in table.wire_batches(partition):
+            if names:
+                grouped = (
+                    pa.Table.from_batches([batch.select(names)])
+                    .group_by(names)
+                    .aggregate([([], "count_all")])
+                )
+                columns = [grouped.column(name).to_pylist() for name in [*names, "count_all"]]
+                mine.update({row[:-1]: row[-1] for row in zip(*columns, strict=True)})
+        counts.update(dict(mine.most_common(many)))
+    return [dict(zip(labels, key, strict=True)) | {"rows": n} for key, n in counts.most_common(many)]
+
+
+def collectable_files(state: State, operator: str, retain: int) -> dict[str, int]:
+    """How many files, and bytes, the next collection may delete when `retain` versions are kept."""
+    spec, blobs, committed = state.record(operator).spec, state.blobs(operator), state.checkpoint.committed
+    files = size = 0
+    for number in range(spec.partitions):
+        names = blobs.list(f"{partition_prefix(state.query, operator, number)}/")
+        newest = {attempt.version: name for name in names if (attempt := parse_manifest(name))}
+        start = max((v for v in newest if committed is not None and v <= committed), default=None)
+        if start is None:
+            continue
+        read = {version: read_manifest(blobs, name) for version, name in newest.items()}
+
+        def parent(version: int, read: dict[int, Manifest] = read) -> int | None:
+            number = read[version].parent_version
+            return number if number in read else None
+
+        oldest = oldest_retained(parent, start, retain)
+        retained = [
+            read_manifest(blobs, n) for n in names if (a := parse_manifest(n)) and a.version >= oldest
+        ]
+        doomed = collectable(names, retained, oldest)
+        files, size = files + len(doomed), size + sum(blobs.size(name) for name in doomed)
+    return {"files": files, "bytes": size}

@@ -1,0 +1,264 @@
+"""The rows of one version of one partition, read from its segments: one class per form of state.
+
+Every class answers a read of one section: a range of order keys, or a few hashes. Its answer is what
+the store would hold: newest rows only, added rows combined, rows of closed windows left out.
+Threads: one reader per object. Memory: the rows of one read, and the indexes of the sections in use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.inspect.batches import fold_batch, kept_batch
+from headrace.kernels.sessions.rows import newest_order
+from headrace.plan.choice import adds
+from headrace.plan.spec import OperatorSpec
+from headrace.rows.arrays import U64
+from headrace.rows.layout import RowLayout
+from headrace.rows.run import Run
+from headrace.store.adaptive.migrate import layout_at
+from headrace.store.append.merge import concatenated
+from headrace.store.aur.compact import sessions_of
+from headrace.store.aur.log import logs_of
+from headrace.store.base.files import of_kind
+from headrace.store.cells.rows import cell_spec
+from headrace.store.cells.store import CELLS
+from headrace.store.rows.kept_layout import KeptLayout, ordered, taken, with_hashes
+from headrace.store.rows.slices import is_closed
+from headrace.store.rows.take import rows_at
+from headrace.store.segments.merge import Source, concatenate, merge_runs
+from headrace.store.segments.reader import Segment
+from headrace.store.sessions.layout import SessionLayout
+from headrace.store.sessions.rows import ROWS
+from headrace.store.tables.table import Table
+
+SESSIONS = 0  # the only section of session state
+Read = Callable[[Segment, int], Run]  # the wanted rows of a segment's section, in order
+
+
+@dataclass(frozen=True)
+class Between:
+    """Reads order keys in `[low, high)`."""
+
+    low: int
+    high: int
+
+    def __call__(self, segment: Segment, section: int) -> Run:
+        return segment.scan_range(section, self.low, self.high)
+
+
+@dataclass(frozen=True)
+class Hashes:
+    """Reads the rows of ordered, distinct hashes."""
+
+    hashes: U64
+
+    def __call__(self, segment: Segment, section: int) -> Run:
+        return segment.rows_of(section, self.hashes)
+
+
+@dataclass(frozen=True)
+class Held:
+    """The segments of a version, and the watermark that closes windows in it."""
+
+    spec: OperatorSpec
+    segments: Sequence[Segment]  # oldest first
+    closed_through_us: int | None
+
+    def open_sections(self) -> list[int]:
+        numbers = {number for segment in self.segments for number in segment.sections}
+        return sorted(n for n in numbers if not is_closed(n, self.spec.window, self.closed_through_us))
+
+
+class StateRows(Protocol):
+    """State of one form."""
+
+    @property
+    def by_time(self) -> bool:
+        """Whether order keys are event times instead of hashes."""
+
+    def sections(self) -> list[int]:
+        """The sections that are open, in the order of time."""
+
+    def sources(self, section: int) -> list[Source]:
+        """Where the rows of a section are, to cut it into ranges."""
+
+    def read(self, section: int, read: Read) -> pa.RecordBatch:
+        """The wanted rows of a section, as wire columns after the hash."""
+
+
+@dataclass(frozen=True)
+class FoldRows:
+    """One row per key and slice: the newest one, or the sum of all where epochs add."""
+
+    stored: Held
+    by_time: bool = False
+
+    @cached_property
+    def layout(self) -> RowLayout:
+        return RowLayout(self.stored.spec)
+
+    def sections(self) -> list[int]:
+        return self.stored.open_sections()
+
+    def sources(self, section: int) -> list[Source]:
+        return [(segment, section) for segment in self.stored.segments if section in segment.sections]
+
+    def read(self, section: int, read: Read) -> pa.RecordBatch:
+        runs = [read(segment, section) for segment in self.stored.segments if section in segment.sections]
+        run = self._summed(runs) if adds(self.stored.spec) else merge_runs(runs[::-1], self.layout)
+        return fold_batch(self.stored.spec, self.layout, run, section)
+
+    def _summed(self, runs: Sequence[Run]) -> Run:
+        table = Table(self.layout, max((len(run) for run in runs), default=0))
+        for run in runs:
+            table.absorb(run)
+        return table.whole_run()
+
+
+@dataclass(frozen=True)
+class KeptRows:
+    """Rows kept until their window closes, ordered by hash or by event time."""
+
+    stored: Held
+    by_time: bool
+
+    @cached_property
+    def layout(self) -> KeptLayout:
+        return KeptLayout(self.stored.spec, hashed=self.by_time)
+
+    def sections(self) -> list[int]:
+        return self.stored.open_sections()
+
+    def sources(self, section: int) -> list[Source]:
+        return [(segment, section) for segment in self.stored.segments if section in segment.sections]
+
+    def read(self, section: int, read: Read) -> pa.RecordBatch:
+        runs = [read(segment, section) for segment in self.stored.segments if section in segment.sections]
+        run = ordered(concatenated(runs, self.layout))
+        return kept_batch(self.layout, with_hashes(self.layout, run) if self.by_time else run)
+
+
+@dataclass(frozen=True)
+class SessionRows:
+    """Sessions with their accumulators: all sessions of a hash come from the newest segment that has it."""
+
+    stored: Held
+    by_time: bool = False
+
+    @cached_property
+    def layout(self) -> SessionLayout:
+        return SessionLayout(self.stored.spec)
+
+    @cached_property
+    def _newest_first(self) -> list[Segment]:
+        return of_kind(self.stored.segments, ROWS)[::-1]
+
+    def sections(self) -> list[int]:
+        return [SESSIONS] if self._newest_first else []
+
+    def sources(self, section: int) -> list[Source]:
+        return [(segment, segment.last) for segment in self._newest_first]
+
+    def live(self, read: Read) -> Run:
+        """The wanted sessions that are open, ordered by hash."""
+        runs = [run for segment in self._newest_first if len(run := read(segment, segment.last))]
+        if not runs:
+            return concatenated([], self.layout.rows)
+        together, bounds = concatenate(runs, np.array(self.layout.rows.variable_words, np.int64))
+        newest = rows_at(together, newest_order(together.order, bounds))
+        dead_through = self.layout.dead_through(self.stored.closed_through_us)
+        return self.layout.where(newest, self.layout.lasts(newest) > dead_through)
+
+    def read(self, section: int, read: Read) -> pa.RecordBatch:
+        run = self.live(read)
+        ends = self.layout.lasts(run) + self.layout.window.width_us
+        bounds = (self.layout.firsts(run), ends)
+        return fold_batch(self.stored.spec, self.layout.rows, run, None, bounds)
+
+
+@dataclass(frozen=True)
+class SessionKept:
+    """Rows of sessions, each with the bounds of its session."""
+
+    stored: Held
+    by_time: bool = False
+
+    @cached_property
+    def _sessions(self) -> SessionRows:
+        return SessionRows(self.stored)
+
+    @cached_property
+    def layout(self) -> KeptLayout:
+        return KeptLayout(self.stored.spec)
+
+    @cached_property
+    def _logs(self) -> list[Segment]:
+        return logs_of(self.stored.segments)
+
+    def sections(self) -> list[int]:
+        return [SESSIONS] if self._logs else []
+
+    def sources(self, section: int) -> list[Source]:
+        return [(segment, segment.last) for segment in self._logs]
+
+    def read(self, section: int, read: Read) -> pa.RecordBatch:
+        sessions, layout = ordered(self._sessions.live(read)), self._sessions.layout
+        rows = ordered(concatenated([read(segment, segment.last) for segment in self._logs], self.layout))
+        of_row = sessions_of(layout, self.layout, sessions, rows)
+        is_live = of_row >= 0
+        rows, of_row = taken(self.layout, rows, is_live), of_row[is_live]
+        firsts, lasts = layout.firsts(sessions)[of_row], layout.lasts(sessions)[of_row]
+        return kept_batch(self.layout, rows, (firsts, lasts + layout.window.width_us))
+
+
+@dataclass(frozen=True)
+class CellRows:
+    """Cells of a processor; deleted ones are left out."""
+
+    stored: Held
+    by_time: bool = False
+
+    @cached_property
+    def _cells(self) -> FoldRows:
+        return FoldRows(replace(self.stored, segments=of_kind(self.stored.segments, CELLS)))
+
+    def sections(self) -> list[int]:
+        return self._cells.sections()
+
+    def sources(self, section: int) -> list[Source]:
+        return self._cells.sources(section)
+
+    def read(self, section: int, read: Read) -> pa.RecordBatch:
+        batch = self._cells.read(section, read)
+        return batch.filter(pc.is_valid(batch.column(batch.num_columns - 1)))
+
+
+def table_spec(spec: OperatorSpec) -> OperatorSpec:
+    """The operator whose rows the table has: itself, but for processors, whose state is cells of bytes."""
+    if not spec.work.is_interactive:
+        return spec
+    cells = cell_spec(spec)
+    keys = (*spec.keys, replace(cells.keys[-1], label="cell"))
+    return replace(cells, keys=keys, inputs=(replace(cells.inputs[0], label="value"),), shown=())
+
+
+def rows_in(
+    spec: OperatorSpec, store: str, segments: Sequence[Segment], closed_through_us: int | None
+) -> StateRows:
+    """The rows of a version; `store` is what its manifest names."""
+    stored = Held(table_spec(spec), segments, closed_through_us)
+    if spec.work.is_interactive:
+        return CellRows(stored)
+    if spec.window is not None and spec.window.session:
+        return SessionKept(stored) if spec.work.keeps_rows else SessionRows(stored)
+    if spec.work.keeps_rows:
+        return KeptRows(stored, by_time=layout_at(spec, store) == "range")
+    return FoldRows(stored)

@@ -1,0 +1,78 @@
+package org.apache.spark.sql.headrace
+
+import com.fasterxml.jackson.databind.JsonNode
+
+import scala.jdk.CollectionConverters._
+
+import org.apache.spark.rdd.RDD
+import org.apache.spark.sql.catalyst.InternalRow
+import org.apache.spark.sql.catalyst.expressions.{Attribute, AttributeSet}
+import org.apache.spark.sql.catalyst.plans.physical.{Partitioning, UnknownPartitioning}
+import org.apache.spark.sql.execution.{SparkPlan, UnaryExecNode}
+import org.apache.spark.util.CollectionAccumulator
+
+/** What both execs share: a batch begins at the coordinator once, when Spark plans it; tasks get the answer. */
+trait HostExec extends UnaryExecNode {
+  def results: Seq[Attribute]
+  def settings: Settings
+
+  override def output: Seq[Attribute] = results
+  override def producedAttributes: AttributeSet = AttributeSet(results)
+  override def outputPartitioning: Partitioning = UnknownPartitioning(settings.partitions)
+  override protected def stringArgs: Iterator[Any] = Iterator(settings.name, results)
+
+  @transient lazy val summaries: CollectionAccumulator[String] =
+    sparkContext.collectionAccumulator[String](s"headrace ${settings.name}")
+
+  def operatorName: String = settings.name
+
+  /** The watermark after the operator's tasks have ended, for the driver's Python; empty without one. */
+  def watermarkText: String = Upstream.watermarkMs(this).fold("")(_.toString)
+
+  /** The batch: its number, the query's run, what Spark's commit log has of the batch before. */
+  protected def batchRequest(): com.fasterxml.jackson.databind.node.ObjectNode
+
+  /** What becomes of a task's summary. */
+  protected def report: TaskReport
+
+  /** Spark's watermark, where windows close by it. */
+  protected def watermarkMs(begun: JsonNode): Option[Long]
+
+  protected def begin(): JsonNode = {
+    val request = batchRequest()
+    request.set[JsonNode]("operator", settings.operator)
+    request.put("uid", settings.uid)
+    Option(conf.getConfString("spark.headrace.commit", null)).foreach(request.put("commit", _))
+    Coordinator.ask(settings, "plan", request)
+  }
+
+  override protected def doExecute(): RDD[InternalRow] = {
+    val begun = begin()
+    val rows = Internals.spread(child.execute(), settings)
+    val task = new HostTask(
+      settings, Json.text(begun), watermarkMs(begun), new EventTimes(child, settings, begun.get("ticket")), child.schema,
+      results, conf.sessionLocalTimeZone, report)
+    new PlacedRdd(rows, task, placesOf(begun))
+  }
+
+  private def placesOf(begun: JsonNode): Map[Int, Seq[String]] =
+    begun.get("partitions").elements.asScala.zipWithIndex.map { case (owner, number) =>
+      number -> owner.get("executors").elements.asScala.map(_.asText).toSeq
+    }.toMap
+
+  /** Tell the coordinator what the tasks did. */
+  protected def tell(begun: JsonNode): Unit = {
+    val lines = summaries.value.asScala.toSeq
+    if (begun != null && lines.nonEmpty) {
+      val ticket = begun.get("ticket")
+      val request = Json.empty
+        .put("query", ticket.get("query").asText)
+        .put("run", ticket.get("start").asText)
+        .put("batch", ticket.get("batch").asLong)
+        .put("operator", settings.name)
+      val array = request.putArray("tasks")
+      lines.foreach(line => array.add(Json.read(line)))
+      Coordinator.ask(settings, "ended", request)
+    }
+  }
+}

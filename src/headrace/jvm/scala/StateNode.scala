@@ -1,0 +1,23 @@
+package org.apache.spark.sql.headrace
+
+import org.apache.spark.sql.catalyst.analysis.MultiInstanceRelation
+import org.apache.spark.sql.catalyst.expressions.{Attribute, AttributeSet}
+import org.apache.spark.sql.catalyst.plans.logical.{LogicalPlan, UnaryNode}
+
+/**
+ * The operator in a logical plan. All columns of its child are referenced, or pruning would drop them; a
+ * self-join makes a new instance with new output attributes.
+ */
+case class StateNode(child: LogicalPlan, results: Seq[Attribute], settings: Settings)
+    extends UnaryNode
+    with MultiInstanceRelation {
+  def operatorName: String = settings.name
+  def operatorUid: String = settings.uid
+  override def output: Seq[Attribute] = results
+  override def newInstance(): LogicalPlan = copy(results = results.map(_.newInstance()))
+  @transient override lazy val references: AttributeSet = child.outputSet
+  override def producedAttributes: AttributeSet = AttributeSet(results)
+  override def isStateful: Boolean = child.isStreaming
+  override def maxRows: Option[Long] = None
+  override protected def withNewChildInternal(newChild: LogicalPlan): StateNode = copy(child = newChild)
+}

@@ -1,0 +1,19 @@
+package org.apache.spark.sql.headrace
+
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan
+import org.apache.spark.sql.execution.{SparkPlan, SparkStrategy}
+
+/** Plans the nodes of this jar. In a checkpoint that began as a stateless plan, they stay stateless. */
+class StateStrategy extends SparkStrategy {
+  override def apply(plan: LogicalPlan): Seq[SparkPlan] = plan match {
+    case ProbeNode(child) => ProbeExec(planLater(child)) :: Nil
+    case FirstBatchNode(child) => (if (FirstBatch.isNow) planLater(child) else FirstBatch.empty(plan.output)) :: Nil
+    case PacedNode(child, settings) if Checkpoints.isPlain(settings.name) => planLater(child) :: Nil
+    case PacedNode(child, settings) => PacedExec(settings, planLater(child), None, None, None) :: Nil
+    case StateNode(child, results, settings) if Checkpoints.isPlain(settings.name) =>
+      PlainExec(results, settings, planLater(child)) :: Nil
+    case StateNode(child, results, settings) =>
+      StatefulExec(results, settings, planLater(child), None, None, None) :: Nil
+    case _ => Nil
+  }
+}

@@ -1,0 +1,1 @@
+"""Array types, bytes in a heap, wide integers, checksums, filters, packing and ordering."""

@@ -1,0 +1,1 @@
+"""Kernels over groups of kept rows: group, sort, join."""

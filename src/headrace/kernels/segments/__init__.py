@@ -1,0 +1,1 @@
+"""Kernels over segments: lookup, merge, entries, newest row."""

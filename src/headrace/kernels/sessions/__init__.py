@@ -1,0 +1,1 @@
+"""Kernels over sessions: merge, match, their rows, scans."""

@@ -1,0 +1,1 @@
+"""Kernels over tables: index, accumulate, combine, age, align."""

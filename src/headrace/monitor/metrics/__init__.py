@@ -1,0 +1,1 @@
+"""Metrics: counters over records, served to Prometheus."""

@@ -1,0 +1,1 @@
+"""What records add up to: a picture of the application, its bottleneck, plots."""

@@ -1,0 +1,1 @@
+"""What operators compute over state rows, and the registry from an operator's work to its computation."""

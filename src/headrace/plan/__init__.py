@@ -1,0 +1,1 @@
+"""What an operator is: spec, options, types, choice of store, epochs, frontier. No Numba, no Spark."""

@@ -1,0 +1,1 @@
+"""Works over changing results: retraction, rows of a rank, distinct values."""

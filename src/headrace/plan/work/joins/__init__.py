@@ -1,0 +1,1 @@
+"""Joins of streams: what matches, which columns they have, which stores fit."""

@@ -1,0 +1,1 @@
+"""After a failure: compare logs, redo logged epochs, withdraw and replay a batch."""

@@ -1,0 +1,1 @@
+"""The common part of kernels and stores: a run of rows, the layout of a row, array types."""

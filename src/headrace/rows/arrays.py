@@ -1,0 +1,13 @@
+"""Array types that kernels and stores share, each defined once."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+U64 = npt.NDArray[np.uint64]  # words, hashes, order keys
+U8 = npt.NDArray[np.uint8]  # a heap of bytes
+I64 = npt.NDArray[np.int64]  # times, counts, offsets
+Ids = npt.NDArray[np.int64]  # positions of rows
+Flags = npt.NDArray[np.bool_]
+Stamps = npt.NDArray[np.uint32]  # the epoch in which a row was last touched

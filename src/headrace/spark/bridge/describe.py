@@ -1,0 +1,85 @@
+"""An operator as the JVM reads it: one JSON text that travels in the plan."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from headrace.plan.options import Options, parse_bytes
+from headrace.plan.spec import OperatorSpec
+from headrace.spark.driver.driver import RunningCoordinator
+from headrace.spark.task.task import TaskPlan, host_settings
+
+ARROW_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
+ARROW_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
+_BATCH_ROWS_MAX = 1 << 16
+_FOR_GOOD_MS = 1 << 60  # behind any watermark
+
+
+def described(
+    spark: SparkSession, plan: TaskPlan, coordinator: RunningCoordinator, options: Options
+) -> str:
+    """The operator's JSON; it holds the secret, so no plan prints it."""
+    spec = plan.spec
+    return json.dumps(
+        {
+            "name": spec.name,
+            "uid": plan.uid,
+            "partitions": spec.partitions,
+            "nodes": list(plan.times.nodes),
+            "hold_ms": hold_ms(spec),
+            "windowed": bool(spec.delays_ms) and (spec.window is not None or spec.work.closes_by_watermark),
+            "timing": options.timing,
+            "coordinator": coordinator.door,
+            "secret": plan.secret,
+            "host_per": plan.host_per,
+            "host": _without_machine(plan),
+            "operator": {
+                "spec": spec.to_json(),
+                "location": plan.location,
+                "new": plan.new,
+                "retain": plan.retain,
+                "commit": plan.commit,
+                "times": asdict(plan.times),
+            },
+            **_batches(spark),
+            **_python(spark),
+        }
+    )
+
+
+def hold_ms(spec: OperatorSpec) -> int:
+    """How far behind its watermark the operator may still emit, for operators of Spark above it."""
+    if spec.work.hold_us is None:
+        return _FOR_GOOD_MS
+    if spec.window is None:
+        return -(-spec.work.hold_us // 1000)
+    spread_us = spec.window.width_us if spec.work.has_sides or spec.work.returns_rows else 0
+    return -(-(spec.window.lateness_us + spread_us) // 1000)
+
+
+def _without_machine(plan: TaskPlan) -> dict[str, Any]:
+    """Settings of the host; the JVM adds machine and secret."""
+    settings: dict[str, Any] = json.loads(host_settings(plan, "").to_json())
+    del settings["machine"], settings["secret"]
+    return settings
+
+
+def _batches(spark: SparkSession) -> dict[str, int]:
+    rows = int(spark.conf.get(ARROW_ROWS, "10000") or 0)
+    written = str(spark.conf.get(ARROW_BYTES, "64m"))
+    nbytes = parse_bytes(written) if not written.startswith("-") else 1 << 40
+    return {"max_records": rows if rows > 0 else _BATCH_ROWS_MAX, "max_bytes": nbytes}
+
+
+def _python(spark: SparkSession) -> dict[str, Any]:
+    """The executors' Python, as Spark's own workers are started."""
+    context: Any = spark.sparkContext
+    return {
+        "python": context.pythonExec,
+        "environment": {str(name): str(value) for name, value in context.environment.items()},
+        "python_files": [str(name) for name in context._python_includes],
+    }

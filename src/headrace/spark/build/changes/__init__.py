@@ -1,0 +1,1 @@
+"""Operators over changelogs, and operators whose result is one."""

@@ -1,0 +1,108 @@
+"""Aggregates over a changelog: accumulators that add rows and take them back.
+
+A row counts with its sign. Every aggregate becomes sums: of signs, of signed values. A sum keeps the number
+of its values too, because "has a value" cannot be undone. Sums of whole numbers have 38 digits and are
+checked when they are emitted. NaN and infinities are counted apart from the finite sum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from headrace.errors import QueryError
+from headrace.spark.build.finalise import AccumulatorPlan
+from headrace.spark.build.planned import Planned
+from headrace.spark.language.changelogs import Changelog
+from headrace.spark.language.columns import resolve
+from headrace.spark.language.internals import decimal_mean
+from headrace.spark.language.types import average_type, state_type, sum_type
+from headrace.spark.language.windows import TimeWindow
+
+LINEAR = frozenset({"count", "sum", "avg"})
+_WHOLE = T.DecimalType(38, 0)
+_INTEGRAL = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
+
+
+def check_retracting(aggregates: Sequence[Planned], window: TimeWindow | None) -> None:
+    """Refuses what cannot be taken back, and windows: a changelog has no watermark."""
+    if window is not None:
+        raise QueryError(
+            "a changelog has no event time that a window could close by",
+            hint="group by the time as a key, or take the window below the changelog",
+        )
+    for one in aggregates:
+        if one.function not in LINEAR:
+            raise QueryError(
+                f"{one.where} over a changelog is not supported",
+                hint=f"possible are {', '.join(sorted(LINEAR))}",
+            )
+
+
+class RetractingPlan(AccumulatorPlan):
+    """Collects the accumulators of aggregates over a changelog."""
+
+    def __init__(self, df: DataFrame, changelog: Changelog, ansi: bool) -> None:
+        super().__init__(df.sparkSession, ansi)
+        self._df, self._is_new = df, changelog.is_new
+
+    def count_rows(self) -> int:
+        """The accumulator that counts the rows of a group."""
+        return self._signed(F.lit(True), "rows")
+
+    def _output(self, plan: Planned) -> Column:
+        if plan.function == "count":
+            present = F.lit(True) if plan.input is None else plan.input.column.isNotNull()
+            return F.coalesce(self._result(self._signed(present, plan.where)), F.lit(0).cast("bigint"))
+        assert plan.input is not None
+        number = self._result(self._signed(plan.input.column.isNotNull(), plan.where))
+        if plan.function == "sum":
+            total = self._total(plan, sum_type(plan.input.type))
+            return F.when(number > 0, total.cast(plan.result))
+        total = self._total(plan, average_type(plan.input.type))
+        if isinstance(plan.result, T.DecimalType):
+            return F.when(number > 0, decimal_mean(self._spark, total, number, plan.result, self._ansi))
+        mean = total.cast("double") if isinstance(plan.result, T.DoubleType) else total
+        return F.when(number > 0, mean / number).cast(plan.result)
+
+    def _signed(self, present: Column, where: str) -> int:
+        """The accumulator that adds 1 for a row that comes and takes 1 away for a row that goes."""
+        sign = F.when(self._is_new, F.lit(1)).otherwise(F.lit(-1)).cast("bigint")
+        base = resolve(self._df, F.when(present, sign), where)
+        return self._accumulate("sum", self._input(base, T.LongType()), "int64", "wrap")
+
+    def _total(self, plan: Planned, kind: T.DataType) -> Column:
+        """The sum of the values in a group."""
+        assert plan.input is not None
+        if isinstance(kind, T.DoubleType) and not isinstance(plan.input.type, _INTEGRAL):
+            return self._double_total(plan)
+        if isinstance(plan.input.type, _INTEGRAL):
+            kind = _WHOLE
+        return self._sum_of(plan.input.column.cast(kind), kind, plan.where)
+
+    def _double_total(self, plan: Planned) -> Column:
+        assert plan.input is not None
+        value, zero = plan.input.column.cast("double"), F.lit(0.0)
+        infinite = F.lit(float("inf"))
+        odd = F.isnan(value) | (value == infinite) | (value == -infinite)
+        finite = self._sum_of(F.when(odd, zero).otherwise(value), T.DoubleType(), plan.where)
+        nans, ups, downs = (
+            self._result(self._signed(one, plan.where))
+            for one in (F.isnan(value), value == infinite, value == -infinite)
+        )
+        mixed = (nans > 0) | ((ups > 0) & (downs > 0))
+        return (
+            F.when(mixed, F.lit(float("nan")))
+            .when(ups > 0, infinite)
+            .when(downs > 0, -infinite)
+            .otherwise(finite)
+        )
+
+    def _sum_of(self, value: Column, kind: T.DataType, where: str) -> Column:
+        base = resolve(self._df, F.when(self._is_new, value).otherwise(-value), where)
+        return self._result(
+            self._accumulate("sum", self._input(base, kind), state_type(kind, where), "error")
+        )

@@ -1,0 +1,1 @@
+"""Plans of user code: processors, functions over state rows, initial state."""

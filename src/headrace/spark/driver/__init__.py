@@ -1,0 +1,1 @@
+"""The coordinator in Spark's driver, event times, and files of the checkpoint."""

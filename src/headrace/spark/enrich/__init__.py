@@ -1,0 +1,1 @@
+"""Enrichment: columns from a key-value store outside, added to a stream."""

@@ -1,0 +1,1 @@
+"""What users write: aggregates, windows, columns, types, keys, marks."""

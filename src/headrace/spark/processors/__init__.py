@@ -1,0 +1,1 @@
+"""User processors in Spark's Python worker: state variables, timers, values, tasks."""

@@ -1,0 +1,84 @@
+"""Frames in and out of a processor (`transformWithStateInPandas`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+from pyspark.sql import types as T
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from headrace.errors import QueryError
+from headrace.spark.processors.blocks import Block
+
+
+class FrameStyle:
+    """Calls a processor with a frame per key and block."""
+
+    def __init__(self, names: tuple[str, ...], output: T.StructType, zone: str) -> None:
+        self._output, self._zone = output, zone
+        self._schema = to_arrow_schema(output, timezone="UTC")
+        self._frames: list[pd.DataFrame] = []
+        self._rows = 0
+        self._block: Block | None = None
+        self._frame = pd.DataFrame()
+
+    def input(self, block: Block, start: int, end: int) -> Iterator[pd.DataFrame]:
+        if block is not self._block:
+            self._block, self._frame = block, self._shown(block.table())
+        part = self._frame.iloc[start:end]
+        part.index = pd.RangeIndex(end - start)
+        yield part
+
+    def _shown(self, table: pa.Table) -> pd.DataFrame:
+        """The table as a frame of PySpark's kind: times without a zone, in the Spark session's zone."""
+        frame = table.to_pandas(date_as_object=True, coerce_temporal_nanoseconds=True)
+        for field in table.schema:
+            if pa.types.is_timestamp(field.type) and field.type.tz is not None:
+                frame[field.name] = frame[field.name].dt.tz_convert(self._zone).dt.tz_localize(None)
+        return frame
+
+    def add(self, frames: Iterable[pd.DataFrame]) -> None:
+        for frame in frames:
+            if not isinstance(frame, pd.DataFrame):
+                raise QueryError(
+                    f"the processor returned a {type(frame).__name__}, not a pandas DataFrame",
+                    hint="yield frames from handleInputRows and handleExpiredTimer",
+                )
+            if len(frame):
+                self._frames.append(frame)
+                self._rows += len(frame)
+
+    @property
+    def pending(self) -> int:
+        return self._rows
+
+    def take(self) -> Iterator[pa.RecordBatch]:
+        """The results so far."""
+        if self._rows:
+            frames, self._frames, self._rows = self._frames, [], 0
+            yield self._batch(frames)
+
+    def _batch(self, frames: list[pd.DataFrame]) -> pa.RecordBatch:
+        arrays = []
+        for at, field in enumerate(self._schema):
+            parts = [_column(frame, field.name, at) for frame in frames]
+            series = pd.concat(parts, ignore_index=True) if len(parts) > 1 else parts[0]
+            if pa.types.is_timestamp(field.type) and field.type.tz is not None and series.dt.tz is None:
+                series = series.dt.tz_localize(self._zone, ambiguous=False)
+            arrays.append(pa.Array.from_pandas(series, type=field.type))
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+
+def _column(frame: pd.DataFrame, name: str, at: int) -> Any:
+    """A column by name; by position in a frame without text labels, as in PySpark."""
+    if name in frame.columns:
+        return frame[name]
+    if any(isinstance(label, str) for label in frame.columns):
+        raise QueryError(
+            f"the processor returned columns {', '.join(map(str, frame.columns))}, and {name} is missing",
+            hint="return a column for every field of outputStructType",
+        )
+    return frame.iloc[:, at]

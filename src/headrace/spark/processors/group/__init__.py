@@ -1,0 +1,1 @@
+"""Functions over groups with one state each: `applyInPandasWithState`."""

@@ -1,0 +1,1 @@
+"""Spark data sources over the generators."""

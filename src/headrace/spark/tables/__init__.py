@@ -1,0 +1,1 @@
+"""State as a Spark table: `spark.read.format("headrace")` and `df.write.format("headrace")`."""

@@ -1,0 +1,1 @@
+"""The stateful task in Spark's Python workers."""

@@ -1,0 +1,1 @@
+"""Stores that keep rows: by hash, by time, in buckets of time."""

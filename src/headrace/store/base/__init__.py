@@ -1,0 +1,1 @@
+"""The contract of a store, and the memory budget."""

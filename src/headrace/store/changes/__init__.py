@@ -1,0 +1,1 @@
+"""Stores of results that change: before-images, differences, and the kinds of changes."""

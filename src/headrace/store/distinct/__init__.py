@@ -1,0 +1,1 @@
+"""The store of distinct values beside the groups that count them."""

@@ -1,0 +1,1 @@
+"""Stores that fold rows in place: running aggregates, final windows, slices."""

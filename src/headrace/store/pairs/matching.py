@@ -1,0 +1,66 @@
+"""Which rows of two runs match, in bounded pieces. Pure computation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from headrace.kernels.groups.pairs import mark_matched, next_pairs
+from headrace.plan.work.joins.stream_join import StreamJoin
+from headrace.rows.arrays import I64, Flags
+from headrace.rows.run import Run
+from headrace.store.rows.kept_layout import KeptLayout
+
+PAIRS_MAX = 1 << 16  # pairs per piece
+
+
+@dataclass(frozen=True)
+class Matching:
+    """The rule by which rows of a join match."""
+
+    layout: KeptLayout
+    work: StreamJoin
+    pairs_max: int = PAIRS_MAX
+
+    @cached_property
+    def _variable(self) -> Flags:
+        variable = np.zeros(self.layout.key_width, np.bool_)
+        variable[list(self.layout.variable_key_words)] = True
+        return variable
+
+    def _rule(self, side: int) -> I64:
+        side_word = self.layout.side_word
+        assert side_word is not None, "rows of a join have a side"
+        bounds = self.work.partner_us(side)
+        return np.array([self.layout.time_word, side_word, *(bounds or ())], np.int64)
+
+    def pairs(self, side: int, rows: Run, partners: Run) -> Iterator[tuple[I64, I64]]:
+        """Row numbers of matching rows; `rows` are of `side`, and partners are ordered by hash."""
+        begins, ends = _spans(rows, partners)
+        cursor = np.zeros(2, np.int64)
+        while cursor[0] < len(rows):
+            mine, theirs = np.empty(self.pairs_max, np.int64), np.empty(self.pairs_max, np.int64)
+            count = next_pairs(
+                begins, ends, rows.words, rows.heap, partners.words, partners.heap,
+                self._variable, self._rule(side), cursor, mine, theirs,
+            )  # fmt: skip
+            if count:
+                yield mine[:count], theirs[:count]
+
+    def mark(self, side: int, rows: Run, partners: Run, matched: Flags) -> None:
+        """Marks the rows that match any partner."""
+        begins, ends = _spans(rows, partners)
+        mark_matched(
+            begins, ends, rows.words, rows.heap, partners.words, partners.heap,
+            self._variable, self._rule(side), matched,
+        )  # fmt: skip
+
+
+def _spans(rows: Run, partners: Run) -> tuple[I64, I64]:
+    """Where the partners of each row's hash begin and end."""
+    begins = np.searchsorted(partners.order, rows.order, "left")
+    ends = np.searchsorted(partners.order, rows.order, "right")
+    return begins.astype(np.int64, copy=False), ends.astype(np.int64, copy=False)

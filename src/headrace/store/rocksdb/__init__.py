@@ -1,0 +1,1 @@
+"""The RocksDB store: the yardstick and an escape hatch."""

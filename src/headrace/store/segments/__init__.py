@@ -1,0 +1,1 @@
+"""Immutable files of rows: reader, writer, block index, merges, compaction."""

@@ -1,0 +1,322 @@
+"""A segment in a file: open, look up, scan.
+
+Invariants: every byte that an answer depends on was verified first; wrong bytes raise `StateCorrupt` with
+the file's name. Resident is the index of each section in use (`memory_bytes`); rows are never mapped.
+A damaged local copy is opened again, once per read, where the file has an original elsewhere.
+Threads: all reads from any thread at the same time; `close` waits for none of them (`files.opened`).
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property, partial
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+
+from headrace.errors import StateCorrupt
+from headrace.files.logical import LogicalFile
+from headrace.files.opened import OpenFile
+from headrace.format import segment as form
+from headrace.format.segment import Footer, SectionEntry
+from headrace.kernels.core.checksum import xxh64
+from headrace.kernels.core.pack import bad_block, unpack
+from headrace.kernels.segments.lookup import fetch, locate
+from headrace.kernels.sessions.rows import fetch_all
+from headrace.rows.arrays import I64, U8, U64, Flags
+from headrace.rows.run import Run
+from headrace.store.segments.block_index import BlockIndex
+from headrace.store.segments.reader import Answer, Found, empty_run
+
+_VERIFY_ROWS = 1 << 16  # read at a time
+_TAIL_BYTES = 512  # the end of a file, with the footer of a few sections
+OpenAgain = Callable[[str], OpenFile | None]  # by file id; None where the bytes are no copy
+T = TypeVar("T")
+
+
+def no_original(file_id: str) -> None:
+    """Opens nothing: the file is no copy of another."""
+
+
+class SegmentFile:
+    """A segment in an open file."""
+
+    memory_bytes = 0  # of its indexes
+    label = ""  # what the store calls the file, where the store has a name for it
+
+    def __init__(
+        self,
+        file: LogicalFile,
+        opened: OpenFile,
+        width: int,
+        keys: Sequence[int],
+        footer: Footer,
+        open_again: OpenAgain,
+    ) -> None:
+        self.file = file
+        self.kind = file.kind
+        self.width = width
+        self.sections: Mapping[int, SectionEntry] = {entry.slice: entry for entry in footer.sections}
+        self._variable: I64 = np.array(footer.variable_words, np.int64)
+        self._variable_key: Flags = np.zeros(width, np.bool_)
+        self._variable_key[list(keys)] = True
+        self.indexes: dict[int, BlockIndex] = {}
+        self._lock = threading.Lock()
+        self._bytes, self._open_again = opened, open_again
+
+    @classmethod
+    def open(
+        cls,
+        path: str | Path,
+        width: int,
+        variable_key_words: Sequence[int],
+        *,
+        checksum: int | None = None,
+        kind: str = "rows",
+    ) -> SegmentFile:
+        """Opens a file that belongs to no partition; its path is its id."""
+        opened = OpenFile.at(path)
+        return cls.over(opened, str(path), width, variable_key_words, checksum=checksum, kind=kind)
+
+    @classmethod
+    def over(
+        cls,
+        opened: OpenFile,
+        file_id: str,
+        width: int,
+        variable_key_words: Sequence[int],
+        *,
+        checksum: int | None = None,
+        kind: str = "rows",
+        open_again: OpenAgain = no_original,
+    ) -> SegmentFile:
+        """Verifies header, footer and trailer; a section's index is read when first used.
+
+        With `checksum`, the file must be the very one that a manifest names.
+        """
+        try:
+            with opened.use() as fd:
+                size, footer = _footer(opened.where, fd, width)
+            if checksum is not None and checksum != footer.checksum:
+                raise form.corrupt(opened.where, "it is intact, but not the file that the manifest names")
+            if not set(variable_key_words) <= set(footer.variable_words):
+                raise form.other_layout(opened.where, "its variable words are not those of the operator")
+        except BaseException:
+            opened.close()
+            raise
+        file = LogicalFile(file_id, kind, size, footer.checksum)
+        return cls(file, opened, width, variable_key_words, footer, open_again)
+
+    @property
+    def size(self) -> int:
+        return self.file.size
+
+    @cached_property
+    def rows(self) -> int:
+        return sum(entry.rows for entry in self.sections.values())
+
+    @cached_property
+    def last(self) -> int:
+        """The number of its last section."""
+        return max(self.sections)
+
+    def release(self, number: int) -> None:
+        """Frees the memory of a section's index; the next use reads it again."""
+        with self._lock:
+            index = self.indexes.pop(number, None)
+            self.memory_bytes -= 0 if index is None else index.nbytes
+
+    def close(self) -> None:
+        with self._lock:
+            self.indexes.clear()
+            self.memory_bytes = 0
+        self._bytes.close()
+
+    def lookup(self, number: int, probe: Run, todo: Flags | None = None) -> Found:
+        """Rows of the probe's keys in slice `number`; where `todo` is given, of those keys only."""
+        answer = Answer(probe, self.width)
+        if todo is not None:
+            answer.mask[~todo] = True
+        self.answer(number, answer)
+        result = answer.result()
+        if todo is not None:
+            result.mask[~todo] = False
+        return result
+
+    def answer(self, number: int, answer: Answer) -> None:
+        """Adds the rows of keys that `answer` has not found yet."""
+        if number not in self.sections:
+            return
+        self._reading(lambda fd: self._answer(fd, number, answer))
+
+    def _answer(self, fd: int, number: int, answer: Answer) -> None:
+        probe, index = answer.probe, self._index(number, fd)
+        last = np.uint64(index.last)
+        blocks = locate(probe.order, answer.mask, index.firsts, last, index.row_starts, index.filters)
+        buffer: U64 = np.empty(index.read_words, np.uint64)
+        bad, answer.heap, answer.used = fetch(
+            fd, probe.order, probe.words, probe.heap, self._variable_key, self._variable, blocks,
+            index.offsets, index.row_starts, index.checks, buffer,
+            answer.mask, answer.words, answer.heap, answer.used,
+        )  # fmt: skip
+        self._check_block(fd, index, bad)
+
+    def _check_block(self, fd: int, index: BlockIndex, bad: int) -> None:
+        """Raises if a kernel met a bad block; -1 means none."""
+        if bad >= 0:
+            self._read(fd, index, bad, bad + 1)
+            raise self._corrupt(f"block {bad} could not be verified")
+
+    def scan(self, number: int, chunk_rows: int) -> Iterator[Run]:
+        """All rows of a slice as ordered runs of about `chunk_rows` rows."""
+        if number not in self.sections:
+            return
+        with self._bytes.use():  # the segment may be closed before the last chunk
+            index = self._reading(lambda fd: self._index(number, fd))
+            first, blocks = 0, len(index.firsts)
+            while first < blocks:
+                end = index.blocks_of_rows(first, chunk_rows)
+                yield self._reading(partial(self._rows, index=index, first=first, end=end))
+                first = end
+
+    def verify(self) -> None:
+        """Reads all blocks; raises `StateCorrupt` where one fails its checksum."""
+        with self._bytes.use() as fd:
+            for entry in self.sections.values():
+                index = self._load_index(entry, fd)
+                first, blocks = 0, len(index.firsts)
+                while first < blocks:
+                    end = index.blocks_of_rows(first, _VERIFY_ROWS)
+                    self._read(fd, index, first, end)
+                    first = end
+
+    def count_range(self, number: int, low: int, high: int) -> int:
+        """About how many rows have `low <= hash < high`, from the index alone; adds up over ranges."""
+        if number not in self.sections:
+            return 0
+        entry = self.sections[number]
+        if entry.lies_in(low, high):
+            return entry.rows
+        index = self._reading(lambda fd: self._index(number, fd))
+        return index.rows_below(high) - index.rows_below(low)
+
+    def scan_range(self, number: int, low: int, high: int) -> Run:
+        """The rows with `low <= hash < high` as one ordered run; `high` may be 2**64."""
+        if number not in self.sections:
+            return empty_run(self.width)
+        return self._reading(lambda fd: self._scan_range(fd, number, low, high))
+
+    def _scan_range(self, fd: int, number: int, low: int, high: int) -> Run:
+        index = self._index(number, fd)
+        if self.sections[number].lies_in(low, high):
+            return self._rows(fd, index, 0, len(index.firsts))
+        first, end = index.blocks_between(low, high)
+        if first >= end:
+            return empty_run(self.width)
+        run = self._rows(fd, index, first, end)
+        a, b = np.searchsorted(run.order, np.array([low, high - 1], np.uint64), "left")
+        b += np.searchsorted(run.order[b:], np.uint64(high - 1), "right")
+        return Run(run.order[a:b], run.words[a:b], run.heap)
+
+    def rows_of(self, number: int, hashes: U64, turns: I64 | None = None) -> Run:
+        """All rows of ordered, distinct hashes as one ordered run.
+
+        Neighbours share a read of their block. With `turns`, each hash is read by itself, in that order.
+        """
+        if number not in self.sections or not len(hashes):
+            return empty_run(self.width)
+        of_row, words, heap = self._reading(lambda fd: self._fetch_all(fd, number, hashes, turns))
+        if turns is not None:
+            by_hash = np.argsort(of_row, kind="stable")
+            of_row, words = of_row[by_hash], words[by_hash]
+        return Run(hashes[of_row], words, heap)
+
+    def _fetch_all(self, fd: int, number: int, hashes: U64, turns: I64 | None) -> tuple[I64, U64, U8]:
+        index = self._index(number, fd)
+        answered: Flags = np.zeros(len(hashes), np.bool_)
+        last, buffer = np.uint64(index.last), np.empty(index.read_words, np.uint64)
+        blocks = locate(hashes, answered, index.firsts, last, index.row_starts, index.filters)
+        place = (index.offsets, index.row_starts, index.checks, buffer, self.width)
+        order: I64 = np.empty(0, np.int64) if turns is None else turns
+        bad, of_row, words, heap = fetch_all(fd, hashes, self._variable, blocks, *place, order)
+        self._check_block(fd, index, bad)
+        return of_row, words, heap
+
+    def _reading(self, read: Callable[[int], T]) -> T:
+        """Reads from the file; after damage once more, from a new local copy."""
+        opened = self._bytes
+        try:
+            with opened.use() as fd:
+                return read(fd)
+        except StateCorrupt:
+            if not self._reopen(opened):
+                raise
+        with self._bytes.use() as fd:
+            return read(fd)
+
+    def _reopen(self, damaged: OpenFile) -> bool:
+        with self._lock:
+            if self._bytes is damaged:
+                fresh = self._open_again(self.file.id)
+                if fresh is None:
+                    return False
+                self._bytes = fresh
+                damaged.close()
+            return True
+
+    def _rows(self, fd: int, index: BlockIndex, first: int, end: int) -> Run:
+        data = self._read(fd, index, first, end)
+        rows = int(index.row_starts[end] - index.row_starts[first])
+        hashes: U64 = np.empty(rows, np.uint64)
+        words: U64 = np.empty((rows, self.width), np.uint64)
+        heap: U64 = np.empty(data.size - rows * (self.width + 1), np.uint64)
+        unpack(data, index.offsets, index.row_starts, first, end, self._variable, hashes, words, heap)
+        return Run(hashes, words, heap.view(np.uint8))
+
+    def _read(self, fd: int, index: BlockIndex, first: int, end: int) -> U64:
+        start, stop = int(index.offsets[first]), int(index.offsets[end])
+        data = self._read_words(fd, start, (stop - start) // 8)
+        bad = bad_block(data, index.offsets, index.checks, first, end)
+        if bad >= 0:
+            raise self._corrupt(f"the block at byte {index.offsets[bad]} fails its checksum")
+        return data
+
+    def _read_words(self, fd: int, start: int, words: int) -> U64:
+        data: U64 = np.empty(words, np.uint64)
+        left = memoryview(data).cast("B")  # type: ignore[arg-type]
+        while left:
+            done = os.preadv(fd, [left], start)
+            if done == 0:
+                raise self._corrupt(f"it ends at byte {start}, inside a section")
+            left, start = left[done:], start + done
+        return data
+
+    def _corrupt(self, problem: str) -> StateCorrupt:
+        return form.corrupt(self._bytes.where, problem)
+
+    def _index(self, number: int, fd: int) -> BlockIndex:
+        with self._lock:
+            if number not in self.indexes:
+                self.indexes[number] = self._load_index(self.sections[number], fd)
+                self.memory_bytes += self.indexes[number].nbytes
+            return self.indexes[number]
+
+    def _load_index(self, entry: SectionEntry, fd: int) -> BlockIndex:
+        data = self._read_words(fd, entry.index, entry.index_words)
+        if int(xxh64(data)) != entry.check:
+            raise self._corrupt(f"the index of slice {entry.slice} fails its checksum")
+        return BlockIndex.of(entry, data)
+
+
+def _footer(where: str, fd: int, width: int) -> tuple[int, Footer]:
+    """The size of a segment and its footer, verified."""
+    size = os.fstat(fd).st_size
+    form.check_header(where, os.pread(fd, form.HEADER_BYTES, 0), width)
+    tail = os.pread(fd, _TAIL_BYTES, max(0, size - _TAIL_BYTES))
+    offset, words, check = form.footer_place(where, tail[-form.TRAILER_BYTES :], size)
+    at = len(tail) - form.TRAILER_BYTES - 8 * words
+    body = tail[at : at + 8 * words] if at >= 0 else os.pread(fd, 8 * words, offset)
+    return size, form.parse_footer(where, body, offset, check)

@@ -1,0 +1,1 @@
+"""Tables in memory: rows with an index over them."""

@@ -1,0 +1,1 @@
+"""A headless browser for tests and for the pictures of the documentation."""

@@ -1,0 +1,1 @@
+"""Contract suites and models of blobs and stores."""

@@ -1,0 +1,1 @@
+"""Crash rounds: a real query, killed, and its verdict."""

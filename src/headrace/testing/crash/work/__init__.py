@@ -1,0 +1,1 @@
+"""The queries of crash runs: what they compute, and what their state must be."""

@@ -1,0 +1,1 @@
+"""What client, host and coordinator share: the contract, calls, the secret, the client."""

@@ -1,0 +1,95 @@
+"""A listener for plain sockets: every connection gets a thread, and the application's secret comes first.
+
+Invariants: nothing of a request is looked at before its secret was compared, in constant time; a
+connection that sends no request in time is closed.
+Threads: one accepts; one per connection.
+"""
+
+from __future__ import annotations
+
+import hmac
+import logging
+import socket
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from headrace.wire.frames import PeerGone, receive_frame
+
+log = logging.getLogger("headrace.wire")
+
+REQUEST_WITHIN_S = 30.0
+_BACKLOG = 128
+_BUFFER_BYTES = 1 << 20
+
+Handler = Callable[[socket.socket, dict[str, Any]], None]
+
+
+class Listener:
+    """Serves from `start` until `close`."""
+
+    def __init__(self, at: socket.socket, secret: str, handle: Handler) -> None:
+        if not secret:
+            raise ValueError("an empty secret would let anyone in")
+        self._at = at
+        self._secret = secret.encode()
+        self._handle = handle
+        self._closing = False
+
+    @property
+    def port(self) -> int:
+        return int(self._at.getsockname()[1])
+
+    def start(self) -> None:
+        threading.Thread(target=self._accept, name="door", daemon=True).start()
+
+    def close(self) -> None:
+        self._closing = True
+        with suppress(OSError):
+            self._at.shutdown(socket.SHUT_RDWR)
+        self._at.close()
+
+    def _accept(self) -> None:
+        while not self._closing:
+            try:
+                peer, _ = self._at.accept()
+            except OSError:
+                if self._closing:
+                    return
+                continue
+            threading.Thread(target=self._serve, args=(peer,), name="door-peer", daemon=True).start()
+
+    def _serve(self, peer: socket.socket) -> None:
+        with peer:
+            try:
+                peer.settimeout(REQUEST_WITHIN_S)
+                request = receive_frame(peer)
+                if not hmac.compare_digest(str(request.pop("secret", "")).encode(), self._secret):
+                    log.warning("a connection without the secret was closed")
+                    return
+                peer.settimeout(None)
+                self._handle(peer, request)
+            except (PeerGone, OSError, ValueError) as error:
+                log.info("a connection ended: %s", error)
+            except Exception:
+                log.exception("a connection failed")
+
+
+def unix_socket(path: Path) -> socket.socket:
+    """A listening Unix socket; its directory keeps strangers out."""
+    at = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    at.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _BUFFER_BYTES)
+    at.bind(str(path))
+    at.listen(_BACKLOG)
+    return at
+
+
+def tcp_socket(host: str) -> socket.socket:
+    """A listening TCP socket at any free port."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    at = socket.socket(family, socket.SOCK_STREAM)
+    at.bind((host, 0))
+    at.listen(_BACKLOG)
+    return at

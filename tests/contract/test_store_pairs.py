@@ -1,0 +1,240 @@
+"""Protects joins without a window: over epochs, late rows, crashes and tiny memory, every kind of join
+gives the rows of its definition, each in its epoch and once. Rows that no later row needs are dropped."""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headrace.plan.spec import ALONE, LEFT, RIGHT, TIME, Field, OperatorSpec, input_schema
+from headrace.plan.work.joins.stream_join import Matching, Meets, StreamJoin
+from headrace.store.append import bucket_store
+from headrace.store.append import buckets as kept_buckets
+from headrace.testing.contracts.store_lab import StoreLab
+from headrace.testing.contracts.store_model import rows_of
+
+Row = tuple[int | None, int, int, str | None]  # key, side, time, text
+Out = Counter[tuple[Any, ...]]
+
+HOWS: tuple[Matching, ...] = ("inner", "left", "right", "full", "semi", "anti")
+BOUNDS = [(-5, 5), (0, 10), (-10, 0), (3, 8), (-9, -2), (0, 0), (None, None)]
+
+rows = st.lists(
+    st.tuples(
+        st.sampled_from([None, 0, 1, 2, 3]),
+        st.sampled_from([LEFT, RIGHT]),
+        st.integers(0, 50),
+        st.none() | st.text("xyz", max_size=12),
+    ),
+    max_size=30,
+)
+epochs = st.lists(
+    st.tuples(rows, st.integers(0, 15), st.sampled_from(["commit", "crash", "reopen"])), max_size=6
+)
+
+
+def spec_of(how: Matching, lower: int | None, upper: int | None, meets: Meets = "both") -> OperatorSpec:
+    fields = (Field("v0", "string", "text"), Field(TIME, "timestamp", "at"))
+    return OperatorSpec(
+        name="join-1",
+        keys=(Field("k0", "int32", "k"),),
+        inputs=(Field("v0", "string", "text"),),
+        work=StreamJoin(how, fields, fields, lower, upper, 0 if lower is None else 4, meets),
+        window=None,
+        emit="changes",
+        timed=True,
+        delays_ms=(0, 0),
+        partitions=1,
+        store="aar",
+    )
+
+
+def batch_of(spec: OperatorSpec, listed: list[Row]) -> pa.RecordBatch:
+    keys, sides, times, texts = zip(*listed, strict=True) if listed else ((),) * 4
+    marked = [side + ALONE * (key is None) for key, side in zip(keys, sides, strict=True)]
+    hashes = [((-1 if key is None else key) % 3) << 60 for key in keys]  # keys 0 and 3 share one
+    schema = input_schema(spec)
+    columns = zip([hashes, times, marked, keys, texts], schema, strict=True)
+    return pa.RecordBatch.from_arrays([pa.array(c, f.type) for c, f in columns], schema=schema)
+
+
+@dataclass
+class Model:
+    """All rows that were in time; a row is numbered by its arrival."""
+
+    work: StreamJoin
+    watermark: int | None = None
+    accepted: list[Row] = field(default_factory=list)
+    matched: set[int] = field(default_factory=set)
+    expired: set[int] = field(default_factory=set)
+
+    def epoch(self, listed: list[Row], watermark: int) -> Out:
+        old = len(self.accepted)
+        self.accepted += [row for row in listed if self.watermark is None or row[2] > self.watermark]
+        out: Out = Counter()
+        before = set(self.matched)
+        for i, left in self._of(LEFT):
+            for j, right in self._of(RIGHT):
+                if self._match(left, right) and max(i, j) >= old:
+                    self.matched |= {i, j}
+                    if self.work.returns_right:
+                        out[left[0], left[3], left[2], right[3], right[2]] += 1
+        if self.work.how == "semi":
+            out.update((row[0], row[3], row[2]) for i, row in self._of(LEFT) if i in self.matched - before)
+        self.watermark = watermark
+        self._expire(out)
+        return out
+
+    def _of(self, side: int) -> list[tuple[int, Row]]:
+        return [(at, row) for at, row in enumerate(self.accepted) if row[1] == side]
+
+    def _match(self, left: Row, right: Row) -> bool:
+        if left[0] is None or left[0] != right[0]:
+            return False
+        lower, upper = self.work.lower_us, self.work.upper_us
+        return lower is None or upper is None or lower <= left[2] - right[2] <= upper
+
+    def _expire(self, out: Out) -> None:
+        """No row later than the watermark can match these rows."""
+        lower, upper = self.work.lower_us, self.work.upper_us
+        if lower is None or upper is None or self.watermark is None:
+            return
+        how, until = self.work.how, {LEFT: -lower, RIGHT: upper}
+        for at, (key, side, time, text) in enumerate(self.accepted):
+            if at in self.expired or time + until[side] > self.watermark:
+                continue
+            self.expired.add(at)
+            if at in self.matched:
+                continue
+            if side == LEFT and how in ("left", "full"):
+                out[key, text, time, None, None] += 1
+            if side == LEFT and how == "anti":
+                out[key, text, time] += 1
+            if side == RIGHT and how in ("right", "full"):
+                out[key, None, None, text, time] += 1
+
+
+def run(lab: StoreLab, listed: list[Row], watermark: int, *, commit: bool) -> Out:
+    lab.begin()
+    for start in range(0, len(listed) or 1, 7):  # an epoch comes in several blocks
+        lab.store.apply(batch_of(lab.spec, listed[start : start + 7]))
+    write = lab.store.gather(watermark)
+    emitted = rows_of(lab.store.results(watermark))
+    written = write()
+    if commit:
+        lab.settle(written, watermark)
+    return Counter(emitted)
+
+
+@pytest.mark.parametrize("how", HOWS)
+@pytest.mark.parametrize("share", [64 << 20, 2 << 10])
+@settings(max_examples=40, deadline=None)
+@given(epochs, st.sampled_from(BOUNDS))
+def test_a_join_is_its_definition(
+    how: Matching, share: int, drawn: list[tuple[list[Row], int, str]], bounds: Any
+) -> None:
+    if bounds[0] is None and how in ("left", "right", "full", "anti"):
+        bounds = (-20, 20)
+    spec = spec_of(how, *bounds)
+    assert isinstance(spec.work, StreamJoin)
+    with tempfile.TemporaryDirectory() as folder:
+        lab, model, watermark = StoreLab(spec, Path(folder), share), Model(spec.work), 0
+        for listed, moved, end in drawn:
+            watermark += moved
+            timely = [row for row in listed if row[0] is not None or spec.work.keeps_alone(row[1])]
+            if end == "crash":
+                run(lab, timely, watermark, commit=False)
+                lab.reopen()
+            assert run(lab, timely, watermark, commit=True) == model.epoch(timely, watermark)
+            if end == "reopen":
+                lab.reopen()
+
+
+@pytest.mark.parametrize(
+    ("how", "meets"), [*((how, "both") for how in HOWS), ("left", "arrival"), ("inner", "settled")]
+)
+def test_state_is_bounded(
+    tmp_path: Path, how: Matching, meets: Meets, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows come at a steady rate: ten times as many intervals later the state is as large."""
+    monkeypatch.setattr(kept_buckets, "FILE_BYTES", 0)
+    spec, sizes = spec_of(how, -20 if meets == "both" else 0, 20, meets), []
+    spec = replace(spec, work=replace(spec.work, bucket_us=5))  # type: ignore[type-var]
+    lab = StoreLab(spec, tmp_path)
+    for step in range(220):
+        listed: list[Row] = [(key, side, step * 10, "x" * 20) for key in range(4) for side in (LEFT, RIGHT)]
+        run(lab, listed, step * 10 - 5, commit=True)
+        while lab.compact():
+            pass
+        assert lab.manifest is not None
+        sizes.append((lab.manifest.keys, lab.manifest.state_bytes))
+    (rows_early, bytes_early), (rows_late, bytes_late) = sizes[20], sizes[-1]
+    assert rows_late <= 1.2 * rows_early
+    assert bytes_late <= 1.2 * bytes_early
+
+
+def test_compacted_rows_still_match(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of many small files are put together without a change of results."""
+    monkeypatch.setattr(bucket_store, "crowd", lambda buckets: kept_buckets.crowd(buckets, 2, 6))
+    spec = spec_of("inner", None, None)
+    assert isinstance(spec.work, StreamJoin)
+    lab, model = StoreLab(spec, tmp_path, 2 << 10), Model(spec.work)
+    compacted = 0
+    for step in range(12):
+        listed: list[Row] = [(step % 3, step % 2, step, str(step)), (1, RIGHT, step, "one")]
+        assert run(lab, listed, step - 1, commit=True) == model.epoch(listed, step - 1)
+        compacted += lab.compact()
+    assert compacted > 0
+
+
+@dataclass
+class LookingBack(Model):
+    """Left rows meet what arrived up to their moment: their epoch, or when the watermark passes them."""
+
+    def epoch(self, listed: list[Row], watermark: int) -> Out:
+        old, before = len(self.accepted), self.watermark
+        self.accepted += [row for row in listed if before is None or row[2] > before]
+        self.watermark = watermark
+        out: Out = Counter()
+        for at, left in self._of(LEFT):
+            if at < old if self.work.meets == "arrival" else at in self.expired or left[2] > watermark:
+                continue
+            self.expired.add(at)
+            pairs = [right for _, right in self._of(RIGHT) if self._match(left, right)]
+            if self.work.returns_right:
+                out.update((left[0], left[3], left[2], right[3], right[2]) for right in pairs)
+            if not pairs and self.work.how == "left":
+                out[left[0], left[3], left[2], None, None] += 1
+            if self.work.how == ("semi" if pairs else "anti"):
+                out[left[0], left[3], left[2]] += 1
+        return out
+
+
+@pytest.mark.parametrize("how", ["inner", "left", "semi", "anti"])
+@pytest.mark.parametrize("meets", ["arrival", "settled"])
+@settings(max_examples=40, deadline=None)
+@given(epochs, st.sampled_from([64 << 20, 2 << 10]))
+def test_history_is_its_definition(
+    how: Matching, meets: Meets, drawn: list[tuple[list[Row], int, str]], share: int
+) -> None:
+    spec = spec_of(how, 0, 12, meets)
+    assert isinstance(spec.work, StreamJoin)
+    with tempfile.TemporaryDirectory() as folder:
+        lab, model, watermark = StoreLab(spec, Path(folder), share), LookingBack(spec.work), 0
+        for listed, moved, end in drawn:
+            watermark += moved
+            timely = [row for row in listed if row[0] is not None or spec.work.keeps_alone(row[1])]
+            if end == "crash":
+                run(lab, timely, watermark, commit=False)
+                lab.reopen()
+            assert run(lab, timely, watermark, commit=True) == model.epoch(timely, watermark)
+            if end == "reopen":
+                lab.reopen()

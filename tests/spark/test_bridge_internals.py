@@ -1,0 +1,71 @@
+"""Protects what the JVM operator takes from Spark's internals: operator id, batch and both watermarks are
+those that Spark's own operator gets in the same place of the same query.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from streaming_case import Case
+from test_bridge import settings
+
+import headrace as hr
+
+pytestmark = pytest.mark.spark
+
+Seen = tuple[int, int, int, int, int]  # operator id, batch, partitions, late and evict watermark
+
+
+def nodes(plan: Any, name: str) -> list[Any]:
+    below = [plan.children().apply(at) for at in range(plan.children().size())]
+    found = [one for child in below for one in nodes(child, name)]
+    return [plan, *found] if plan.getClass().getSimpleName() == name else found
+
+
+def seen(case: Case, df: DataFrame, kind: str, late: str, evict: str) -> list[list[Seen]]:
+    """What the operators of a kind were given in every batch."""
+    batches: list[list[Seen]] = []
+
+    def look(batch: DataFrame, _: int) -> None:
+        batch.collect()
+        query = next(iter(case.spark.streams.active))
+        plan = query._jsq.streamingQuery().lastExecution().executedPlan()
+        batches.append([_of(node, late, evict) for node in nodes(plan, kind)])
+
+    case.run(df, look)
+    return batches
+
+
+def _of(node: Any, late: str, evict: str) -> Seen:
+    info = node.stateInfo().get()
+    marks = [int(getattr(node, name)().get()) for name in (late, evict)]
+    return int(info.operatorId()), int(info.storeVersion()), int(info.numPartitions()), marks[0], marks[1]
+
+
+def test_ids_batches_and_watermarks_are_those_of_sparks_operator(case: Case, tmp_path: Path) -> None:
+    for second in (1, 30, 22, 75):
+        case.feed(("a", second, 1.0), ("b", second + 3, 1.0))
+    rows = case.source().withWatermark("ts", "2 seconds").dropDuplicates(["user", "ts"])
+    theirs = rows.groupBy("user", F.window("ts", "10 seconds")).agg(F.count("*").alias("n"))
+    theirs = theirs.groupBy(F.window(F.window_time("window"), "20 seconds")).agg(F.sum("n"))
+    with settings(case.spark, bridge="jvm"):
+        ours = hr.stream(rows).name("low").groupBy("user", hr.tumbling("10 seconds", on="ts"))
+        ours = hr.stream(ours.agg(n=hr.count())).name("high")
+        ours = ours.groupBy(hr.tumbling("20 seconds", on="window")).agg(n=hr.sum("n"))
+    sides = [
+        seen(Case(case.spark, case.inputs, tmp_path / "ours"), ours, "StatefulExec", "lateMs", "evictMs"),
+        seen(
+            Case(case.spark, case.inputs, tmp_path / "theirs"),
+            theirs,
+            "StateStoreSaveExec",
+            "eventTimeWatermarkForLateEvents",
+            "eventTimeWatermarkForEviction",
+        ),
+    ]
+    assert sides[0] == sides[1]
+    assert [len(batch) for batch in sides[0]] == [2] * 5
+    assert sides[0][-1][0][4] == 76_000
