@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from headrace.wire.contract import Hidden, Span, Summary, spans_of
+from headrace.wire.state_reads import NO_READS, StateReads, together
 
 SPANS_OF = 4  # partitions whose spans are reported, the slowest ones
 PARTS_MAX = 64  # partitions of a batch that are reported one by one, those with most rows first
@@ -65,6 +66,7 @@ class BatchProgress:
     # the coordinator's answer to the batch's first task: its record beside the checkpoint is durable then
     begin_ms: float = 0.0
     parts: tuple[PartProgress, ...] = ()  # the partitions, up to 64 of them
+    reads: StateReads = NO_READS  # of state that memory did not have; the waits are part of `apply_ms`
 
     @property
     def seconds(self) -> float:
@@ -79,7 +81,8 @@ class BatchProgress:
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {**values, "spans": list(self.spans), "parts": [asdict(part) for part in self.parts]}
+        parts = [asdict(part) for part in self.parts]
+        return {**values, "spans": list(self.spans), "parts": parts, "reads": asdict(self.reads)}
 
     @classmethod
     def of(cls, values: dict[str, Any]) -> BatchProgress:
@@ -87,6 +90,7 @@ class BatchProgress:
         known = {field.name for field in fields(cls)}
         mine = {name: value for name, value in values.items() if name in known}
         mine["spans"] = spans_of(values.get("spans"))
+        mine["reads"] = StateReads.of(values.get("reads"))
         mine["parts"] = tuple(PartProgress(**part) for part in values.get("parts", ()))
         return cls(**mine)
 
@@ -130,6 +134,7 @@ def total(batch: int, summaries: Iterable[Summary], begin_ms: float = 0.0) -> Ba
         spans=_slowest(parts),
         begin_ms=round(begin_ms, 3),
         parts=_parts(parts),
+        reads=together([part.reads for part in parts]),
     )
 
 

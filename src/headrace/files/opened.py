@@ -15,6 +15,8 @@ from pathlib import Path
 
 from headrace.errors import StateMissing
 
+DROP_BEHIND = "HEADRACE_DROP_BEHIND"  # set: no page of a file stays in the system's cache after its read
+
 
 class OpenFile:
     """A descriptor that outlives `close` until the reads under way are done."""
@@ -25,6 +27,9 @@ class OpenFile:
         self._lock = threading.Lock()
         self._users = 1
         self._closed = False
+        self._drops = DROP_BEHIND in os.environ
+        if self._drops:
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)  # nor does the system read ahead
 
     @classmethod
     def at(cls, path: str | Path) -> OpenFile:
@@ -58,6 +63,8 @@ class OpenFile:
             self._users -= 1
             if self._users == 0:
                 os.close(self._fd)
+            elif self._drops and self._users == 1:
+                os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_DONTNEED)
 
     def __del__(self) -> None:
         if self._users:  # never closed, and no read is under way: a read references this object

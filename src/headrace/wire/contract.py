@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from headrace.plan.options import CommitMode
 from headrace.plan.spec import OperatorSpec
+from headrace.wire.state_reads import NO_READS, StateReads
 
 
 @dataclass(frozen=True)
@@ -112,6 +113,7 @@ class Summary:
     read_ms: float = 0.0  # waiting for the batch's rows
     segments: int = 0  # files that the version names
     spans: tuple[Span, ...] = ()  # phases before the acknowledgement, compactions since the last one
+    reads: StateReads = NO_READS  # of state that memory did not have
 
     @property
     def state_id(self) -> str:
@@ -125,7 +127,9 @@ class Summary:
     def of(cls, values: dict[str, Any]) -> Summary:
         hidden = values.get("hidden")
         spans = spans_of(values.get("spans"))
-        return cls(**{**values, "hidden": Hidden.of(hidden) if hidden else None, "spans": spans})
+        reads = StateReads.of(values.get("reads"))
+        hidden = Hidden.of(hidden) if hidden else None
+        return cls(**{**values, "hidden": hidden, "spans": spans, "reads": reads})
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from headrace.checkpoint.pipeline import Epoch as PipelineEpoch
 from headrace.clock import Clock
 from headrace.errors import Fenced
 from headrace.format.manifest import Manifest
+from headrace.host.state.reads import ReadAccount
 from headrace.host.state.run_guard import RunGuard
 from headrace.host.state.spans import BackgroundSpans
 from headrace.host.state.strategy import CommitStrategy, Committed, Version
@@ -73,6 +74,7 @@ class PartitionTransaction:
         self._rows_in = self._rows_out = 0
         self._late_before = store.late_rows
         self._ahead_before = _read_ahead(store)
+        self._reads = ReadAccount(store)
         self._frontiers: list[int | None] = []
         self._watermark_ms: int | None = None
         self._read_ms = 0.0  # of the input's time, what was not spent on applying
@@ -114,7 +116,8 @@ class PartitionTransaction:
         """Runs a request of the worker."""
         self.check()
         begun = self._now_ms()
-        yield from self.store.answer(request, rows, until_ms)
+        with self._reads.rows(rows.num_rows):
+            yield from self.store.answer(request, rows, until_ms)
         self._share.uses(self.store.memory_bytes + self._strategy.files.nbytes)
         self._spend("apply", begun, "apply")
 
@@ -157,7 +160,8 @@ class PartitionTransaction:
         if block.num_rows > APPLY_ROWS and self.store.looks_up:
             block = _ordered(block)
         for part in _parts(block):
-            self.store.apply(part)
+            with self._reads.rows(part.num_rows):
+                self.store.apply(part)
             self._share.uses(self.store.memory_bytes + self._strategy.files.nbytes)
         self._spend("apply", begun, "apply")
 
@@ -261,6 +265,7 @@ class PartitionTransaction:
             read_ms=round(max(0.0, self._read_ms), 3),
             segments=len(manifest.segments),
             spans=(*self._strategy.spans.recorded(), *self._versions.background.drain()),
+            reads=self._reads.reads(),
         )
 
 

@@ -104,19 +104,22 @@ def _read_end(blocks: I64, probe: int, offsets: I64, limit: int) -> Any:
     return end
 
 
-@njit(nogil=True, cache=True)
-def announce(fd: int, blocks: I64, offsets: I64, limit: int) -> None:
+@njit([types.UniTuple(INT, 2)(types.int32, IDS_IN, IDS_IN, INT)], nogil=True, cache=True)
+def announce(fd: int, blocks: I64, offsets: I64, limit: int) -> tuple[int, int]:
     """Announces all reads of ordered probes to the operating system, so that the disk serves them in
-    parallel.
+    parallel. Returns the number of reads and their bytes.
     """
-    if _WILL_NEED < 0:
-        return
     end: Any = 0
+    reads, size = 0, 0
     for i in range(blocks.size):
         first = blocks[i]
         if first >= end:
             end = _read_end(blocks, i, offsets, limit)
-            _advise(fd, offsets[first], offsets[end] - offsets[first], _WILL_NEED)
+            if _WILL_NEED >= 0:
+                _advise(fd, offsets[first], offsets[end] - offsets[first], _WILL_NEED)
+            reads += 1
+            size += offsets[end] - offsets[first]
+    return reads, size
 
 
 @njit(nogil=True, cache=True)

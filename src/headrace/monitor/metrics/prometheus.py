@@ -33,6 +33,12 @@ COUNTERS = {
     "prefetch_hits": ("prefetch_hits", "Sessions whose rows were in memory when they ended."),
     "prefetch_misses": ("prefetch_misses", "Reads because a session ended, and reads for nothing."),
 }
+READS = {
+    "looked_up": ("state_lookups", "Keys that memory did not have."),
+    "hits": ("state_lookup_hits", "Of these, keys that were read ahead of their rows."),
+    "blocks": ("state_reads", "Reads of state while rows waited."),
+    "bytes": ("state_read_bytes", "Bytes of these reads."),
+}
 
 
 class ApplicationCollector:
@@ -58,6 +64,7 @@ class ApplicationCollector:
                 *self._gauges(),
                 *self._counters(),
                 *self._phases(),
+                *self._reads(),
                 *self._hosts(),
                 *self._queries(),
             ]
@@ -136,6 +143,23 @@ class ApplicationCollector:
                             (self._picture.label(query), operator, phase, hidden), split[phase]
                         )
         yield family
+
+    def _reads(self) -> Iterator[Any]:
+        from prometheus_client.core import CounterMetricFamily
+
+        waits = CounterMetricFamily(
+            "headrace_operator_state_wait_seconds", "Time in which rows waited for state.", labels=OPERATOR
+        )
+        families = {
+            name: CounterMetricFamily(f"headrace_operator_{short}", text, labels=OPERATOR)
+            for name, (short, text) in READS.items()
+        }
+        for (query, operator), totals in self._totals.operators.items():
+            labels = (self._picture.label(query), operator)
+            waits.add_metric(labels, totals.state_wait_s)
+            for name, value in totals.reads.items():
+                families[name].add_metric(labels, value)
+        yield from (waits, *families.values())
 
     def _hosts(self) -> Iterator[Any]:
         from prometheus_client.core import GaugeMetricFamily

@@ -14,6 +14,7 @@ from headrace.monitor.picture.phases import Split, hidden_ms, waited_ms
 from headrace.monitor.records import Record
 
 COUNTED = ("rows_in", "rows_out", "late_rows", "written_bytes", "prefetch_hits", "prefetch_misses")
+READ = ("looked_up", "hits", "blocks", "bytes")  # of `BatchProgress.reads`
 PENDING = 8  # batches whose hidden part may still come
 
 
@@ -24,6 +25,8 @@ class OperatorTotals:
     batches: int = 0
     seconds: float = 0.0
     counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTED, 0))
+    reads: dict[str, int] = field(default_factory=lambda: dict.fromkeys(READ, 0))
+    state_wait_s: float = 0.0
     waited_s: Split = field(default_factory=dict)
     hidden_s: Split = field(default_factory=dict)
     _hidden_of: dict[int, Split] = field(default_factory=dict)
@@ -34,6 +37,9 @@ class OperatorTotals:
             self.seconds += batch.seconds
             for name in COUNTED:
                 self.counts[name] += getattr(batch, name)
+            for name in READ:
+                self.reads[name] += getattr(batch.reads, name)
+            self.state_wait_s += batch.reads.wait_ms / 1000
             _add(self.waited_s, waited_ms(batch))
         before, now = self._hidden_of.get(batch.batch, {}), hidden_ms(batch)
         _add(self.hidden_s, {phase: ms - before.get(phase, 0.0) for phase, ms in now.items()})

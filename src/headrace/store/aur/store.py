@@ -46,6 +46,7 @@ from headrace.store.base.room import (
     no_growth,
 )
 from headrace.store.base.share import PartialShare, Share
+from headrace.store.base.waits import StateWaits
 from headrace.store.rows.groups import Computations, groups_of
 from headrace.store.rows.kept_layout import KeptLayout, ordered, pieces_of, times_in
 from headrace.store.rows.slices import times_of
@@ -108,6 +109,9 @@ class AurStore(Store):
     @late_rows.setter
     def late_rows(self, late_rows: int) -> None:
         self.sessions.late_rows = late_rows
+
+    def waited(self) -> StateWaits:
+        return self.sessions.waits
 
     @property
     def looks_up(self) -> bool:

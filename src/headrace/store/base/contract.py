@@ -23,6 +23,7 @@ import pyarrow as pa
 from headrace.plan.spec import OperatorSpec, StoreName
 from headrace.store.base.files import Files, Gathered, Staging
 from headrace.store.base.jobs import Job
+from headrace.store.base.waits import StateWaits
 from headrace.store.segments.file import SegmentFile
 from headrace.store.segments.reader import Segment
 
@@ -88,6 +89,10 @@ class Store(ABC):
         part of the files.
         """
         return False
+
+    def waited(self) -> StateWaits:
+        """The waits for state since the store was opened; a store that counts none has none."""
+        return StateWaits()
 
     @property
     def prefetch_hits(self) -> int:

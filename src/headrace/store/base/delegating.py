@@ -14,6 +14,7 @@ from headrace.plan.spec import OperatorSpec, StoreName
 from headrace.store.base.contract import Request, Store
 from headrace.store.base.files import Files, Gathered, Staging
 from headrace.store.base.jobs import Job
+from headrace.store.base.waits import StateWaits
 from headrace.store.segments.file import SegmentFile
 from headrace.store.segments.reader import Segment
 
@@ -94,6 +95,9 @@ class DelegatingStore(Store):
     @property
     def looks_up(self) -> bool:
         return self._inner.looks_up
+
+    def waited(self) -> StateWaits:
+        return self._inner.waited()
 
     @property
     def prefetch_hits(self) -> int:

@@ -28,6 +28,7 @@ from headrace.store.base.files import FileKind, Files, Gathered, of_kind
 from headrace.store.base.jobs import Compaction, Job
 from headrace.store.base.room import CELL_ROWS, REMINDER_ROWS
 from headrace.store.base.share import PartialShare, Share
+from headrace.store.base.waits import StateWaits
 from headrace.store.cells.rows import (
     answer_of,
     cell_run,
@@ -44,7 +45,7 @@ from headrace.store.rows.slices import WHOLE
 from headrace.store.rows.take import rows_where
 from headrace.store.segments.compact import compact, plan
 from headrace.store.segments.merge import Source, merge
-from headrace.store.segments.reader import Segment, lookup_all
+from headrace.store.segments.reader import Segment
 
 CELLS, REMINDERS = "rows", "reminders"
 DUE_ROWS = 1 << 16
@@ -71,7 +72,7 @@ class CellTable(RmwStore):
         if len(absent) and not state.complete:
             order = absent[by_hash(probe.order[absent])]
             ordered = Run(probe.order[order], probe.words[order], probe.heap)
-            answer = lookup_all([*self.segments, *self.spilled][::-1], WHOLE, ordered)
+            answer = self._look_up(WHOLE, ordered)
             hit = np.flatnonzero(answer.mask)
             stored = Run(ordered.order[hit], np.ascontiguousarray(answer.words[hit]), answer.heap)
             parts.append(values_of(self.layout, stored))
@@ -151,7 +152,11 @@ class CellStore(Store):
             reminders,
             watermark_us,
             kind_name=REMINDERS,
+            waits=self.cells.waits,
         )
+
+    def waited(self) -> StateWaits:
+        return self.cells.waits
 
     # ── the worker's requests ────────────────────────────────────────────────────────────────
 

@@ -25,7 +25,6 @@ from headrace.rows.run import Run
 from headrace.store.fold.rmw import RmwStore
 from headrace.store.rows.arrow import heap_bytes, probe_of
 from headrace.store.rows.slices import WHOLE, starts, times_of
-from headrace.store.segments.reader import lookup_all
 
 
 @dataclass
@@ -100,7 +99,7 @@ class DedupStore(RmwStore):
         if len(absent) and not state.complete:
             order = absent[by_hash(probe.order[absent])]
             part = Run(probe.order[order], probe.words[order], probe.heap)
-            answer = lookup_all([*self.segments, *self.spilled][::-1], slice_us, part)
+            answer = self._look_up(slice_us, part)
             hit = np.flatnonzero(answer.mask)
             known[order[hit]] = True
             stored[order[hit]] = np.ascontiguousarray(answer.words[hit, word]).view(np.int64)

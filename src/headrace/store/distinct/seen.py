@@ -19,7 +19,6 @@ from headrace.store.rows.arrow import heap_bytes, probe_of
 from headrace.store.rows.hashing import hashes_of
 from headrace.store.rows.slices import WHOLE, is_closed, starts, times_of
 from headrace.store.rows.take import rows_at
-from headrace.store.segments.reader import lookup_all
 
 VALUE = "d0"
 _GROUP_BITS = np.uint64(54)  # the top ten bits decide the partition, and stay those of the group
@@ -64,8 +63,7 @@ class SeenStore(RmwStore):
         absent = np.flatnonzero(state.table.find(probe) < 0)
         if len(absent) and not state.complete:
             ordered = absent[by_hash(probe.order[absent])]
-            stored = [*self.segments, *self.spilled][::-1]
-            answer = lookup_all(stored, slice_us, rows_at(probe, ordered))
+            answer = self._look_up(slice_us, rows_at(probe, ordered))
             absent = np.sort(ordered[~answer.mask])
         if not len(absent):
             return absent

@@ -22,6 +22,7 @@ from headrace.store.base.contract import Store
 from headrace.store.base.files import FileKind, Files, Gathered, of_kind
 from headrace.store.base.jobs import Job
 from headrace.store.base.share import Part, PartialShare, Share
+from headrace.store.base.waits import StateWaits
 from headrace.store.changes.store import ChangingStore
 from headrace.store.distinct.seen import SeenStore, seen_spec
 from headrace.store.fold.rmw import RmwStore
@@ -78,6 +79,11 @@ class DistinctStore(Store):
             )
             for name in columns
         }
+        for seen in self.seen.values():
+            seen.waits = self.groups.waits
+
+    def waited(self) -> StateWaits:
+        return self.groups.waits
 
     @property
     def _all(self) -> list[RmwStore]:

@@ -32,13 +32,14 @@ from headrace.store.base.files import FileKind, Files, Gathered, Sections
 from headrace.store.base.jobs import Compaction, Job
 from headrace.store.base.room import EVICT_TO, PARTIALS_MAX, evict, make_room, no_growth
 from headrace.store.base.share import Share
+from headrace.store.base.waits import StateWaits
 from headrace.store.fold.panes import Pane, combined, combined_of, rows_max
 from headrace.store.fold.partials import Partials
 from headrace.store.rows.arrow import heap_bytes, probe_of, results_of
 from headrace.store.rows.slices import closing, cut, is_closed, slices_of, taking
 from headrace.store.segments.compact import Together, compact, plan
 from headrace.store.segments.merge import Source, merge
-from headrace.store.segments.reader import Segment, index_bytes, lookup_all
+from headrace.store.segments.reader import Answer, Found, Segment, answer_from, index_bytes
 from headrace.store.tables.table import Table
 
 
@@ -64,6 +65,7 @@ class RmwStore(Store):
     late_rows: int = 0
     spilled: list[Segment] = field(default_factory=list)
     kind_name: str = "rows"  # of its segments
+    waits: StateWaits = field(default_factory=StateWaits)
     _slices: dict[int, SliceState] = field(default_factory=dict)
     _parked: dict[int, int] = field(default_factory=dict)  # keys of windows whose table was dropped
     _table_bytes: int = 0  # of all tables; added up anew for every slice it would be quadratic
@@ -92,6 +94,9 @@ class RmwStore(Store):
     def slices(self) -> set[int]:
         """The slices with a table in memory, or with a number of keys where the table was dropped."""
         return {*self._slices, *self._parked}
+
+    def waited(self) -> StateWaits:
+        return self.waits
 
     @property
     def looks_up(self) -> bool:
@@ -146,11 +151,21 @@ class RmwStore(Store):
         if state.complete:
             return 0
         ordered = fresh[by_hash(state.table.hashes[fresh])]
-        answer = lookup_all([*self.segments, *self.spilled][::-1], slice_us, state.table.keys_of(ordered))
+        answer = self._look_up(slice_us, state.table.keys_of(ordered))
         hit = np.flatnonzero(answer.mask)
         if len(hit):
             state.table.fill(ordered[hit], answer.words[hit], answer.heap)
         return len(hit)
+
+    def _look_up(self, slice_us: int, probe: Run) -> Found:
+        """The stored rows of an ordered probe, from segments and spilled rows."""
+        answer = Answer(probe, self.layout.width)
+        with self.waits.waiting():
+            answer_from([*self.segments, *self.spilled][::-1], slice_us, answer)
+        self.waits.keys += len(probe)
+        self.waits.blocks += answer.reads
+        self.waits.bytes += answer.read_bytes
+        return answer.result()
 
     # ── memory ───────────────────────────────────────────────────────────────────────────────
 

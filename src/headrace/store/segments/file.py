@@ -24,7 +24,7 @@ from headrace.format import segment as form
 from headrace.format.segment import Footer, SectionEntry
 from headrace.kernels.core.checksum import xxh64
 from headrace.kernels.core.pack import bad_block, unpack
-from headrace.kernels.segments.lookup import fetch, locate
+from headrace.kernels.segments.lookup import announce, fetch, locate
 from headrace.kernels.sessions.rows import fetch_all
 from headrace.rows.arrays import I64, U8, U64, Flags
 from headrace.rows.run import Run
@@ -157,6 +157,7 @@ class SegmentFile:
         last = np.uint64(index.last)
         blocks = locate(probe.order, answer.mask, index.firsts, last, index.row_starts, index.filters)
         buffer: U64 = np.empty(index.read_words, np.uint64)
+        answer.read(*announce(fd, blocks, index.offsets, buffer.nbytes))
         bad, answer.heap, answer.used = fetch(
             fd, probe.order, probe.words, probe.heap, self._variable_key, self._variable, blocks,
             index.offsets, index.row_starts, index.checks, buffer,

@@ -96,6 +96,12 @@ class Answer:
         self.words: U64 = np.zeros((len(probe), width), np.uint64)
         self.heap: U8 = np.empty(0, np.uint8)
         self.used = 0
+        self.reads = self.read_bytes = 0
+
+    def read(self, reads: int, read_bytes: int) -> None:
+        """Counts reads."""
+        self.reads += int(reads)
+        self.read_bytes += int(read_bytes)
 
     def result(self) -> Found:
         return Found(self.mask, self.words, self.heap[: self.used])
@@ -104,8 +110,13 @@ class Answer:
 def lookup_all(segments: Sequence[Segment], number: int, probe: Run) -> Found:
     """The newest row of each key of an ordered probe; `segments` newest first."""
     answer = Answer(probe, segments[0].width if segments else probe.words.shape[1])
+    answer_from(segments, number, answer)
+    return answer.result()
+
+
+def answer_from(segments: Sequence[Segment], number: int, answer: Answer) -> None:
+    """Adds the newest row of each key that `answer` has not found yet; `segments` newest first."""
     for segment in segments:
         if answer.mask.all():
             break
         segment.answer(number, answer)
-    return answer.result()

@@ -31,6 +31,7 @@ from headrace.store.base.files import FileKind, Files, Gathered, Sections, of_ki
 from headrace.store.base.jobs import Compaction, Job
 from headrace.store.base.room import EVICT_TO, excess_bytes, make_room, no_growth
 from headrace.store.base.share import Share
+from headrace.store.base.waits import StateWaits
 from headrace.store.rows.arrow import heap_bytes, probe_of
 from headrace.store.rows.slices import times_of
 from headrace.store.segments.compact import plan
@@ -71,6 +72,7 @@ class SessionStore(Store):
     known_keys: int = 0
     late_rows: int = 0
     spilled: list[Segment] = field(default_factory=list)
+    waits: StateWaits = field(default_factory=StateWaits)
     _absent_through: int = GONE  # no session outside of memory has a later last time
     _absent: int = 0  # about how many live sessions are not in memory
 
@@ -93,6 +95,9 @@ class SessionStore(Store):
         return session_kinds(self.spec)
 
     # ── rows in ──────────────────────────────────────────────────────────────────────────────
+
+    def waited(self) -> StateWaits:
+        return self.waits
 
     @property
     def looks_up(self) -> bool:
@@ -156,8 +161,10 @@ class SessionStore(Store):
     def absent(self, hashes: U64) -> Run:
         """The live sessions that are not in memory, of ordered, distinct hashes."""
         hashes = hashes[~self.table.holds(hashes)]
-        ours, rest = stored.rows_of(self.layout, of_kind(self.spilled, stored.ROWS)[::-1], hashes)
-        older, _ = stored.rows_of(self.layout, of_kind(self.segments, stored.ROWS)[::-1], rest)
+        self.waits.keys += len(hashes)
+        with self.waits.waiting():
+            ours, rest = stored.rows_of(self.layout, of_kind(self.spilled, stored.ROWS)[::-1], hashes)
+            older, _ = stored.rows_of(self.layout, of_kind(self.segments, stored.ROWS)[::-1], rest)
         run = concatenated([ours, self.layout.unchanged(older)], self.layout.rows)
         return self.layout.where(run, self.layout.lasts(run) > self._dead_through)
 
