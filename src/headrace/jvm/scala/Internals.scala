@@ -17,6 +17,7 @@ import org.apache.spark.sql.classic.{Dataset, SparkSession}
 import org.apache.spark.sql.execution.SparkPlan
 import org.apache.spark.sql.execution.arrow.ArrowWriter
 import org.apache.spark.sql.execution.python.MapInArrowExec
+import org.apache.spark.sql.execution.streaming.AvailableNowTrigger
 import org.apache.spark.sql.execution.streaming.operators.stateful._
 import org.apache.spark.sql.execution.streaming.runtime.StreamExecution
 import org.apache.spark.sql.execution.streaming.state._
@@ -90,6 +91,12 @@ object Internals {
 
   def planOf(session: SparkSession, query: String): Option[SparkPlan] =
     running(session, UUID.fromString(query)).flatMap(execution => Option(execution.lastExecution)).map(_.executedPlan)
+
+  /** Whether the query of this thread runs with `Trigger.AvailableNow`. */
+  def endsWithItsInput(session: SparkSession): Boolean =
+    Option(session.sparkContext.getLocalProperty(StreamExecution.QUERY_ID_KEY))
+      .flatMap(query => running(session, UUID.fromString(query)))
+      .exists(_.trigger == AvailableNowTrigger)
 
   // ── Arrow as Spark writes and reads it.
 

@@ -37,9 +37,12 @@ case class PacedExec(
       conf: Configuration, batch: Long, version: Int): List[StateSchemaValidationResult] = Nil
   override def getProgress(): StateOperatorProgress = Internals.ownMetrics(super.getProgress())
 
-  /** Timers of processing time may be due at any batch; those of event time when the watermark has moved. */
+  /**
+   * Timers of processing time may be due at any batch; those of event time when the watermark has moved.
+   * A query that ends with its input waits for no timer of processing time: it would never end.
+   */
   override def shouldRunAnotherBatch(newInputWatermark: Long): Boolean = settings.clock match {
-    case "processingtime" => true
+    case "processingtime" => !Internals.endsWithItsInput(session)
     case "eventtime" => evictMs.exists(newInputWatermark > _)
     case _ => false
   }
