@@ -23,6 +23,7 @@ STOREYS = (
     "errors",
     "clock",
     "execution",
+    "cache",
     "plan",
     "outside",
     "rows",

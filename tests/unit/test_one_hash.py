@@ -44,12 +44,12 @@ def test_keys_of_one_hash_do_not_queue_behind_each_other() -> None:
     """A probe ends at the first empty slot: the longest row of occupied slots bounds its work."""
     hashes = np.zeros(KEYS, np.uint64)
     slots = np.zeros(1 << (4 * KEYS - 1).bit_length(), np.uint64)
-    rows, stamps = np.zeros((KEYS, 1), np.uint64), np.zeros(KEYS, np.uint32)
+    rows, stamps = np.zeros((KEYS, 1), np.uint64), np.zeros((KEYS, 2), np.uint32)
     counters, heap = np.zeros(8, np.int64), np.zeros(0, np.uint8)
     probes = np.full(KEYS, ONE_HASH, np.uint64), np.arange(KEYS, dtype=np.uint64).reshape(-1, 1)
     ids, fresh, fixed = np.empty(KEYS, np.int64), np.empty(KEYS, np.int64), np.zeros(1, np.bool_)
     arrays = (slots, rows, hashes, stamps, heap, counters)
-    assert kernel.upsert(*arrays, *probes, heap, fixed, CROWD, 0, 1, ids, fresh) == KEYS
+    assert kernel.upsert(*arrays, *probes, heap, fixed, CROWD, 0, 1, 1, False, ids, fresh) == KEYS
     assert (ids == np.arange(KEYS)).all()
     assert counters[USED] == 0
     assert _longest(slots) < 100

@@ -39,6 +39,7 @@ def test_every_setting_is_read() -> None:
         "spark.headrace.history": "2m",
         "spark.headrace.metrics.port": "9464",
         "spark.headrace.log.fsync": "true",
+        "spark.headrace.cache": "clock",
     }
     assert len(conf) == len(SETTINGS)
     assert read_options(conf, 1) == Options(
@@ -60,6 +61,7 @@ def test_every_setting_is_read() -> None:
         2 << 20,
         9464,
         True,
+        "clock",
     )
 
 

@@ -33,7 +33,7 @@ class Folding:
             return SessionStore(*place, opening.known_keys)
         if adds(spec):
             return FinalStore(*place)
-        return RmwStore(*place, opening.known_keys)
+        return RmwStore(*place, opening.known_keys, policy=opening.policy)
 
     def computation(self, layout: KeptLayout) -> Computation:
         raise TypeError(f"operator {layout.spec.name} keeps no rows, so no groups are computed from them")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from headrace.cache.policy import Policy
 from headrace.plan.spec import OperatorSpec, StoreName
 from headrace.store.base.contract import Store
 from headrace.store.base.files import FileKind, Files
@@ -25,6 +26,7 @@ class Opening:
     segments: list[Segment]
     watermark_us: int | None
     known_keys: int
+    policy: Policy
 
 
 class Implementation(Protocol):

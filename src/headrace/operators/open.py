@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from headrace.cache.policy import Policy, TimestampAware
 from headrace.operators.implementation import Opening
 from headrace.operators.registry import computation_of, implementation_of
 from headrace.plan.spec import OperatorSpec
@@ -31,10 +32,16 @@ def open_store(
     watermark_us: int | None,
     known_keys: int,
     recorded: str = "",
+    policy: Policy | None = None,
 ) -> Store:
-    """The store over the segments of one version; `known_keys` and `recorded` come from its manifest."""
+    """The store over the segments of one version; `known_keys` and `recorded` come from its manifest.
+
+    `policy` decides which rows leave memory first.
+    """
     name, opened = layout_at(spec, recorded), implementation_of(spec).open
-    opening = Opening(spec, name, budget, files, segments, watermark_us, known_keys)
+    opening = Opening(
+        spec, name, budget, files, segments, watermark_us, known_keys, policy or TimestampAware()
+    )
     if spec.store == "auto":
         growing = GrowingShare(budget, bounded=name != "memory")
         return MovingStore(opened(replace(opening, budget=growing)), growing, name, computation_of)

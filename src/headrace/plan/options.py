@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import unquote, urlsplit
 
+from headrace.cache.policy import POLICIES, PolicyName
 from headrace.errors import SettingError, did_you_mean
 from headrace.plan.choice import NAMES
 from headrace.plan.timing import TIMINGS, Timing
@@ -54,6 +55,7 @@ class Options:
     history_bytes: int = 16 << 20
     metrics_port: int | None = None
     log_fsync: bool = False
+    cache: PolicyName = "timestamp"
 
 
 @dataclass(frozen=True)
@@ -311,6 +313,14 @@ SETTINGS: tuple[Setting, ...] = (
         "true: the log of upload and async commits survives a power loss, at one or more fsyncs a batch",
         _boolean,
     ),
+    Setting(
+        "cache",
+        "cache",
+        "|".join(POLICIES),
+        "timestamp",
+        "which rows of state leave a host's memory first: oldest event time, last use, or second chance",
+        _one_of(*POLICIES),
+    ),
 )
 
 
@@ -341,6 +351,7 @@ def read_options(conf: Mapping[str, str], parallelism: int) -> Options:
         "history_bytes": parse_bytes("16m"),
         "metrics_port": None,
         "log_fsync": False,
+        "cache": "timestamp",
     }
     for name in sorted(conf):
         if name == PREFIX.rstrip(".") or name.startswith(PREFIX):

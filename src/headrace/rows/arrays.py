@@ -10,4 +10,4 @@ U8 = npt.NDArray[np.uint8]  # a heap of bytes
 I64 = npt.NDArray[np.int64]  # times, counts, offsets
 Ids = npt.NDArray[np.int64]  # positions of rows
 Flags = npt.NDArray[np.bool_]
-Stamps = npt.NDArray[np.uint32]  # the epoch in which a row was last touched
+Stamps = npt.NDArray[np.uint32]  # of each row: the epoch of its last change, and its mark in the cache

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
+from headrace.cache.policy import Policy
 from headrace.checkpoint.commit import EpochCommit
 from headrace.checkpoint.epoch_files import EpochFiles
 from headrace.checkpoint.home import PartitionHome
@@ -32,8 +33,10 @@ from headrace.wire.contract import Ticket
 class Versions:
     """The versions of one partition."""
 
-    def __init__(self, home: PartitionHome, crew: Crew, pipeline: CommitPipeline) -> None:
-        self._home, self._crew, self._pipeline = home, crew, pipeline
+    def __init__(
+        self, home: PartitionHome, crew: Crew, pipeline: CommitPipeline, policy: Policy | None = None
+    ) -> None:
+        self._home, self._crew, self._pipeline, self._policy = home, crew, pipeline, policy
 
     @property
     def log(self) -> LocalLog:
@@ -118,4 +121,5 @@ class Versions:
             watermark_us=None if manifest is None else manifest.closed_through_us,
             known_keys=0 if manifest is None else manifest.keys,
             recorded=store,
+            policy=self._policy,
         )

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from headrace.cache.policy import Policy
 from headrace.checkpoint.commit import EpochCommit, IsCurrent
 from headrace.checkpoint.epoch_files import EpochFiles, PublishedFiles
 from headrace.checkpoint.home import PartitionHome, entry_of
@@ -56,9 +57,10 @@ class Partition:
         upkeep: Upkeep,
         crew: Crew,
         pipeline: CommitPipeline,
+        policy: Policy | None = None,
     ) -> None:
         self.home, self._budget, self._crew, self._pipeline = home, budget, crew, pipeline
-        self._versions = Versions(home, crew, pipeline)
+        self._versions = Versions(home, crew, pipeline, policy)
         self.background = BackgroundSpans()
         self.opened_ms = 0.0  # reading the current transaction's base; 0 where memory had it
         self._maintenance = Maintenance(home, upkeep, crew.clock, self.background)

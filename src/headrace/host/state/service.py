@@ -14,6 +14,7 @@ from typing import Any
 
 from headrace.blob.base import Blobs
 from headrace.blob.locations import Locations
+from headrace.cache.policy import POLICIES, PolicyName, policy_of
 from headrace.checkpoint.home import PartitionHome
 from headrace.checkpoint.log import LocalLog
 from headrace.checkpoint.pipeline import CommitPipeline, Crew
@@ -40,8 +41,10 @@ class PartitionService:
         *,
         fsync: bool = False,
         share_min: int = SHARE_MIN,
+        cache: PolicyName = "timestamp",
     ) -> None:
         self._fsync = fsync  # of the local log
+        self._policy = policy_of(cache)
         self._locations = locations or Locations(Path(default_local()))
         self._budget = MemoryBudget(memory_bytes, share_min)
         self._upkeep = upkeep or Upkeep()
@@ -94,7 +97,9 @@ class PartitionService:
             log = LocalLog.of(self._locations.local, ticket.location, prefix, fsync=self._fsync)
             home = PartitionHome.of(blobs, prefix, self._crew.clock, log)
             pipeline = CommitPipeline(self._crew, prefix, lambda: bool(self._locations.waits_ms()))
-            self._partitions[key] = Partition(home, self._budget, self._upkeep, self._crew, pipeline)
+            self._partitions[key] = Partition(
+                home, self._budget, self._upkeep, self._crew, pipeline, self._policy
+            )
             self._watch_commits()
         return self._partitions[key]
 
@@ -153,6 +158,9 @@ class PartitionService:
             self._rest(0.0)  # also removes staged files that no commit named
 
 
-def open_service(memory_bytes: int, local: Path, fsync: str = "false") -> PartitionService:
+def open_service(
+    memory_bytes: int, local: Path, fsync: str = "false", cache: str = "timestamp"
+) -> PartitionService:
     """The state behind a host's server; `local` is a directory on the machine's own disk."""
-    return PartitionService(memory_bytes, Locations(local), fsync=fsync == "true")
+    policy = next(name for name in POLICIES if name == cache)
+    return PartitionService(memory_bytes, Locations(local), fsync=fsync == "true", cache=policy)

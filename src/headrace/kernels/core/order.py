@@ -125,7 +125,7 @@ def squeeze(rows: U64, hashes: U64, stamps: npt.NDArray[np.uint32], ids: Ids) ->
         for word in range(rows.shape[1]):
             rows[i, word] = rows[row, word]
         hashes[i] = hashes[row]
-        stamps[i] = stamps[row]
+        stamps[i, 0], stamps[i, 1] = stamps[row, 0], stamps[row, 1]
 
 
 @njit([(WORDS, I64, IDS_IN, HEAP_IN, HEAP)], nogil=True, cache=True)

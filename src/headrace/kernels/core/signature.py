@@ -21,7 +21,7 @@ I64, U64, FLAG = types.int64, types.uint64, types.boolean
 
 WORDS = types.Array(types.uint64, 2, "C")
 HASHES = types.Array(types.uint64, 1, "C")
-STAMPS = types.Array(types.uint32, 1, "C")
+STAMPS = types.Array(types.uint32, 2, "C")  # of each row: epoch and mark
 HEAP = types.Array(types.uint8, 1, "C")
 IDS = types.Array(types.int64, 1, "C")
 FLAGS = types.Array(types.boolean, 1, "C")
@@ -32,5 +32,5 @@ HASHES_IN = types.Array(types.uint64, 1, "C", readonly=True)
 HEAP_IN = types.Array(types.uint8, 1, "C", readonly=True)
 IDS_IN = types.Array(types.int64, 1, "C", readonly=True)
 OFFSETS_IN = types.Array(types.int32, 1, "C", readonly=True)
-STAMPS_IN = types.Array(types.uint32, 1, "C", readonly=True)
+STAMPS_IN = types.Array(types.uint32, 2, "C", readonly=True)
 VALID_IN = types.Array(types.boolean, 1, "C", readonly=True)

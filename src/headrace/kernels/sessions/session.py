@@ -24,7 +24,7 @@ from headrace.kernels.core.signature import (
     WORDS_IN,
     Scalar,
 )
-from headrace.kernels.tables.table import DIRTY, same_key
+from headrace.kernels.tables.table import DIRTY, EPOCH, MARK, same_key
 from headrace.rows.arrays import U8, U64, Flags, Ids
 
 GONE = -(1 << 63)
@@ -105,8 +105,8 @@ def rows_of(
         while slots[at] != _EMPTY:
             row = np.int64((slots[at] & _ROW) - _ONE)
             if slots[at] & _TAG == probe_hashes[i] & _TAG and hashes[row] == probe_hashes[i]:
-                if stamps[row] != stamp:
-                    stamps[row] = stamp
+                if stamps[row, EPOCH] != stamp:
+                    stamps[row, EPOCH] = stamps[row, MARK] = stamp
                     dirty += 1
                 if same_key(rows, row, heap, probe_words, i, probe_heap, variable):
                     if used == len(ids):

@@ -19,6 +19,8 @@ from headrace.kernels.core import bytes as heap_bytes
 from headrace.kernels.core.bytes import GARBAGE, USED
 from headrace.kernels.core.mix import mixed_key
 from headrace.kernels.core.signature import (
+    FLAG,
+    FLAGS,
     HASHES,
     HASHES_IN,
     HEAP,
@@ -33,6 +35,8 @@ from headrace.kernels.core.signature import (
     Scalar,
 )
 from headrace.rows.arrays import U8, U64, Flags, Ids
+
+EPOCH, MARK = 0, 1  # positions of a row's stamps
 
 # Positions of a table's counters, after the heap's USED and GARBAGE.
 COUNT, DIRTY, FRESH, TOUCHED = 2, 3, 4, 5
@@ -109,7 +113,7 @@ def touch(slots: U64, rows: U64, stamps: npt.NDArray[np.uint32], probe_hashes: U
     for i in range(n):
         if candidates[i] != _EMPTY:
             row = candidates[i] - _ONE
-            mixed ^= rows[row, 0] ^ np.uint64(stamps[row])
+            mixed ^= rows[row, 0] ^ np.uint64(stamps[row, EPOCH])
     return np.int64(mixed)
 
 
@@ -118,7 +122,7 @@ def touch(slots: U64, rows: U64, stamps: npt.NDArray[np.uint32], probe_hashes: U
         I64(
             *(HASHES, WORDS, HASHES, STAMPS, HEAP, IDS),
             *(HASHES_IN, WORDS_IN, HEAP_IN, VALID_IN),
-            *(I64, I64, I64, IDS, IDS),
+            *(I64, I64, I64, I64, FLAG, IDS, IDS),
         )
     ],
     nogil=True,
@@ -138,12 +142,18 @@ def upsert(
     crowd: int,
     start: int,
     epoch: int,
+    mark: int,
+    chance: bool,
     ids: Ids,
     fresh: Ids,
 ) -> int:
-    """Finds or inserts the keys from `start` on; returns the end, or the position where room ran out."""
+    """Finds or inserts the keys from `start` on; returns the end, or the position where room ran out.
+
+    A row's mark never moves back. With a second chance a row that is there already keeps its mark, and its
+    lowest bit records the use.
+    """
     mask = np.uint64(len(slots) - 1)
-    stamp = np.uint32(epoch)
+    stamp, used_mark = np.uint32(epoch), np.uint32(mark)
     n_words, fixed = len(variable), not variable.any()
     count, used, dirty, new = counters[COUNT], counters[USED], counters[DIRTY], counters[FRESH]
     stopped = len(probe_hashes)
@@ -188,8 +198,13 @@ def upsert(
             slots[at] = tag | np.uint64(count)
             fresh[new] = row
             new += 1
-        if stamps[row] != stamp:
-            stamps[row] = stamp
+            stamps[row, MARK] = used_mark
+        elif chance:
+            stamps[row, MARK] |= np.uint32(1)
+        elif np.int32(used_mark - stamps[row, MARK]) > 0:
+            stamps[row, MARK] = used_mark
+        if stamps[row, EPOCH] != stamp:
+            stamps[row, EPOCH] = stamp
             dirty += 1
         ids[i] = row
     counters[COUNT], counters[USED], counters[DIRTY], counters[FRESH] = count, used, dirty, new
@@ -222,6 +237,29 @@ def find(
                 if strangers == crowd:
                     at = mixed_key(probe_words, i, probe_heap, variable, tag) & mask
                     continue
+            at = (at + _ONE) & mask
+
+
+@njit([(HASHES_IN, HASHES_IN, STAMPS, HASHES_IN, I64, FLAG, FLAGS)], nogil=True, cache=True)
+def expect(
+    slots: U64,
+    hashes: U64,
+    stamps: npt.NDArray[np.uint32],
+    probe_hashes: U64,
+    mark: int,
+    renews: bool,
+    resident: Flags,
+) -> None:
+    """Which hashes have a row here; with `renews`, the marks of these rows move up to `mark`."""
+    mask, expected = np.uint64(len(slots) - 1), np.uint32(mark)
+    for i in range(len(probe_hashes)):
+        at = probe_hashes[i] & mask
+        while slots[at] != _EMPTY:
+            row = np.int64((slots[at] & _ROW) - _ONE)
+            if hashes[row] == probe_hashes[i]:
+                resident[i] = True
+                if renews and np.int32(expected - stamps[row, MARK]) > 0:
+                    stamps[row, MARK] = expected
             at = (at + _ONE) & mask
 
 

@@ -114,10 +114,18 @@ def stateful_task(
             tcp=not coordinator.local_master,
             then=then,
             commit=options.commit,
-            service=f"{SERVICE}?fsync=true" if options.log_fsync else SERVICE,
+            service=service_of(options),
             processor=processor,
         )
     )
+
+
+def service_of(options: Options) -> str:
+    """The state service of a host, with the settings that are the host's."""
+    chosen = {"fsync": "true" if options.log_fsync else "", "cache": options.cache}
+    standard = {"fsync": "", "cache": "timestamp"}
+    arguments = "&".join(f"{name}={value}" for name, value in chosen.items() if value != standard[name])
+    return f"{SERVICE}?{arguments}" if arguments else SERVICE
 
 
 def task_of(plan: TaskPlan) -> Task:

@@ -21,6 +21,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from headrace.cache.policy import Policy, TimestampAware
 from headrace.kernels.core.order import by_hash
 from headrace.plan.spec import OperatorSpec, Window, rows_in
 from headrace.rows.arrays import Ids
@@ -36,7 +37,7 @@ from headrace.store.base.waits import StateWaits
 from headrace.store.fold.panes import Pane, combined, combined_of, rows_max
 from headrace.store.fold.partials import Partials
 from headrace.store.rows.arrow import heap_bytes, probe_of, results_of
-from headrace.store.rows.slices import closing, cut, is_closed, slices_of, taking
+from headrace.store.rows.slices import closing, cut, is_closed, slices_of, taking, times_of
 from headrace.store.segments.compact import Together, compact, plan
 from headrace.store.segments.merge import Source, merge
 from headrace.store.segments.reader import Answer, Found, Segment, answer_from, index_bytes
@@ -65,11 +66,13 @@ class RmwStore(Store):
     late_rows: int = 0
     spilled: list[Segment] = field(default_factory=list)
     kind_name: str = "rows"  # of its segments
+    policy: Policy = field(default_factory=TimestampAware)
     waits: StateWaits = field(default_factory=StateWaits)
     _slices: dict[int, SliceState] = field(default_factory=dict)
     _parked: dict[int, int] = field(default_factory=dict)  # keys of windows whose table was dropped
     _table_bytes: int = 0  # of all tables; added up anew for every slice it would be quadratic
     _runs: dict[int, Run] = field(default_factory=dict)
+    _block: int = 0  # blocks of rows that were folded
 
     @cached_property
     def layout(self) -> RowLayout:
@@ -106,6 +109,7 @@ class RmwStore(Store):
     def apply(self, rows: pa.RecordBatch) -> None:
         """Fold rows into the state; rows of closed windows are dropped and counted."""
         kept = 0
+        self._block += 1
         for slice_us, part in cut(rows, self.spec.window, self.watermark_us):
             self._fold(slice_us, part)
             kept += rows_in(part)
@@ -116,12 +120,17 @@ class RmwStore(Store):
         self.partials.forget(slice_us)
         self._make_room(state, rows.num_rows, heap_bytes(rows))
         before = state.table.nbytes
+        state.table.use(self.policy.used(self._block, self._latest_us(rows)))
         row_ids, fresh = state.table.upsert(probe_of(self.layout, rows))
         if len(fresh):
             state.keys += len(fresh) - self._load(slice_us, state, fresh)
         self._changing(slice_us, state, row_ids)
         state.table.accumulate(row_ids, rows)
         self._table_bytes += state.table.nbytes - before
+
+    def _latest_us(self, rows: pa.RecordBatch) -> int | None:
+        """The latest event time of rows; None where they carry none."""
+        return int(times_of(rows).max()) if self.spec.timed and rows.num_rows else None
 
     def _changing(self, slice_us: int, state: SliceState, row_ids: Ids) -> None:
         """Called before rows change, with their stored values loaded."""
@@ -130,10 +139,13 @@ class RmwStore(Store):
         state = self._slices.get(slice_us)
         if state is None:
             keys = self._parked.pop(slice_us, self._stored_keys(slice_us))
-            state = SliceState(Table(self.layout), complete=not self._is_stored(slice_us), keys=keys)
+            state = SliceState(self._table(), complete=not self._is_stored(slice_us), keys=keys)
             self._slices[slice_us] = state
             self._table_bytes += state.table.nbytes
         return state
+
+    def _table(self) -> Table:
+        return Table(self.layout, second_chance=self.policy.second_chance)
 
     def _is_stored(self, slice_us: int) -> bool:
         """Whether any segment has rows of the slice."""

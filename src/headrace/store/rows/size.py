@@ -1,7 +1,7 @@
 """How large a table's arrays are and how they grow: pure arithmetic.
 
-A table of capacity c takes c rows with hash and stamp, a power of two of index slots that c rows fill to at
-most six tenths, and its heap. It grows by an eighth at least, by half at most, and hardly beyond what
+A table of capacity c takes c rows with hash and two stamps, a power of two of index slots that c rows fill
+to at most six tenths, and its heap. It grows by an eighth at least, by half at most, and hardly beyond what
 the batch at hand may need.
 """
 
@@ -23,8 +23,8 @@ def slots_for(capacity: int) -> int:
 
 
 def table_bytes(width: int, capacity: int, heap: int) -> int:
-    """Bytes of all arrays: rows, hash and stamp of each, index slots, heap."""
-    return capacity * (8 * width + 8 + 4) + 8 * slots_for(capacity) + heap
+    """Bytes of all arrays: rows, hash and stamps of each, index slots, heap."""
+    return capacity * (8 * width + 8 + 8) + 8 * slots_for(capacity) + heap
 
 
 def grown(capacity: int, wanted: int) -> int:

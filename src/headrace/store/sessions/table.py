@@ -15,7 +15,7 @@ import numpy as np
 from headrace.kernels.sessions import match as session_match
 from headrace.kernels.sessions import scan as session_scan
 from headrace.kernels.sessions import session as kernel
-from headrace.kernels.tables.table import COUNT, DIRTY
+from headrace.kernels.tables.table import COUNT, DIRTY, EPOCH
 from headrace.rows.arrays import I64, U64, Flags, Ids
 from headrace.rows.run import Run
 from headrace.store.sessions.layout import SessionLayout
@@ -106,7 +106,7 @@ class SessionTable(Table):
 
     def dirty_live(self, dead_through: int) -> Run:
         """The dirty rows that are alive, ordered."""
-        dirty = np.flatnonzero(self._stamps[: len(self)] == self._epoch)
+        dirty = np.flatnonzero(self._stamps[: len(self), EPOCH] == self._epoch)
         return self._ordered(dirty[self.lasts[dirty] > dead_through])
 
     def live(self, dead_through: int) -> int:
@@ -172,7 +172,9 @@ class SessionTable(Table):
         kept = np.flatnonzero(self.lasts > dead_through)
         if len(kept) < len(self):
             self._keep(kept, 0, 0)
-            self._counters[DIRTY] = np.count_nonzero(self._stamps[: self._counters[COUNT]] == self._epoch)
+            self._counters[DIRTY] = np.count_nonzero(
+                self._stamps[: self._counters[COUNT], EPOCH] == self._epoch
+            )
 
     def _survivors(self, bytes_max: int, room_rows: int, room_heap: int) -> Ids:
         """As the table says, less the hashes that would lose a row."""

@@ -1,7 +1,7 @@
 """The state of one slice in memory: rows by key, found through an open-addressing index.
 
-Invariants: a key has one row; a row is dirty while its stamp is the current epoch. Row ids hold until
-`evict`.
+Invariants: a key has one row; a row is dirty while its first stamp is the current epoch. Its second stamp
+is its mark, by which clean rows are evicted (`cache.policy`). Row ids hold until `evict`.
 Threads: one at a time, the partition's own; kernels run without the GIL.
 """
 
@@ -14,7 +14,7 @@ from headrace.kernels.core import order
 from headrace.kernels.core.bytes import USED
 from headrace.kernels.tables import age
 from headrace.kernels.tables import table as kernel
-from headrace.rows.arrays import U64, Ids
+from headrace.rows.arrays import U64, Flags, Ids
 from headrace.rows.chunks import KERNEL_ROWS
 from headrace.rows.layout import LENGTH_MAX, RowLayout
 from headrace.rows.run import Run
@@ -22,6 +22,8 @@ from headrace.store.rows import size
 from headrace.store.tables.rows import Rows
 
 _AGES = 4096
+_MARK_BITS = (1 << 32) - 1
+_AGE_BITS = 11  # of a distance between marks: half of the ages are never short
 
 
 class Table(Rows):
@@ -29,12 +31,17 @@ class Table(Rows):
 
     crowd = 8  # other keys of one hash that a probe passes before it goes on at another place
 
-    def __init__(self, layout: RowLayout, capacity: int = size.CAPACITY_MIN) -> None:
+    def __init__(
+        self, layout: RowLayout, capacity: int = size.CAPACITY_MIN, *, second_chance: bool = False
+    ) -> None:
         capacity = max(capacity, size.CAPACITY_MIN)
         super().__init__(layout, capacity)
-        self._stamps = np.zeros(capacity, np.uint32)
+        self._stamps = np.zeros((capacity, 2), np.uint32)
         self._slots: U64 = np.zeros(size.slots_for(capacity), np.uint64)
         self._epoch = 1
+        self._second_chance = second_chance
+        self._mark: int | None = None  # of rows in use; None: the epoch
+        self._newest = 0  # the largest mark that a row got
 
     @property
     def dirty_count(self) -> int:
@@ -59,11 +66,12 @@ class Table(Rows):
         n, at = len(probe), 0
         ids, fresh = np.empty(n, np.int64), np.empty(n, np.int64)
         self._counters[kernel.FRESH] = 0
+        mark = self._marked(self._epoch if self._mark is None else self._mark)
         key_is_variable = self._is_variable[: self.layout.key_width]
         while True:
             arrays = (self._slots, self._rows, self._hashes, self._stamps, self._heap, self._counters)
             asked = (probe.order, probe.words, probe.heap, key_is_variable, self.crowd)
-            at = kernel.upsert(*arrays, *asked, at, self._epoch, ids, fresh)
+            at = kernel.upsert(*arrays, *asked, at, self._epoch, mark, self._second_chance, ids, fresh)
             if at == n:
                 return ids, fresh[: self._counters[kernel.FRESH]].copy()
             if len(self) == len(self._hashes):
@@ -71,6 +79,23 @@ class Table(Rows):
             else:
                 key = probe.words[at, list(self.layout.variable_key_words)]
                 self._reserve_heap(int((key & np.uint64(LENGTH_MAX)).sum()))
+
+    def use(self, mark: int) -> None:
+        """The mark of the rows that `upsert` touches from now on."""
+        self._mark = mark
+
+    def expect(self, hashes: U64, mark: int | None) -> Flags:
+        """Which hashes have a row here; with a mark, these rows are expected to be used then."""
+        resident: Flags = np.zeros(len(hashes), np.bool_)
+        moved = 0 if mark is None else self._marked(mark)
+        kernel.expect(self._slots, self._hashes, self._stamps, hashes, moved, mark is not None, resident)
+        return resident
+
+    def _marked(self, mark: int) -> int:
+        """The mark as rows have it; a second chance needs its lowest bit."""
+        mark = mark << 1 if self._second_chance else mark
+        self._newest = max(self._newest, mark)
+        return mark & _MARK_BITS
 
     def absorb(self, run: Run) -> None:
         """Combine rows of this layout into the rows of their keys; new keys are inserted."""
@@ -103,7 +128,7 @@ class Table(Rows):
 
     def dirty_run(self) -> Run:
         """The rows touched in this epoch, ordered."""
-        return self._ordered(np.flatnonzero(self._stamps[: len(self)] == self._epoch))
+        return self._ordered(np.flatnonzero(self._stamps[: len(self), kernel.EPOCH] == self._epoch))
 
     def _ordered(self, ids: Ids) -> Run:
         return self.rows_of(ids[order.by_hash(self._hashes[ids])])
@@ -126,12 +151,30 @@ class Table(Rows):
         return before - len(self)
 
     def _survivors(self, bytes_max: int, room_rows: int, room_heap: int) -> Ids:
-        rows_of_age, bytes_of_age = np.zeros(_AGES, np.int64), np.zeros(_AGES, np.int64)
-        rows = (self._rows, self._stamps, len(self), self._epoch, self._variable)
-        age.histogram(*rows, rows_of_age, bytes_of_age)
         limit = size.Limit(self.layout.width, bytes_max, room_rows, room_heap)
-        kept: Ids = age.survivors(*rows, _AGES, *size.oldest_kept(limit, rows_of_age, bytes_of_age))
+        ages, shift = self._ages()
+        oldest = self._oldest_kept(limit, ages)
+        if self._second_chance and oldest[0] <= 1:
+            age.clear_used(self._stamps, len(self))
+            ages, shift = self._ages()
+            oldest = self._oldest_kept(limit, ages)
+        elif self._second_chance:
+            age.queue_anew(self._stamps, len(self), self._newest & _MARK_BITS, shift, oldest[0])
+        kept: Ids = age.survivors(self._rows, ages, self._variable, *oldest)
         return kept
+
+    def _ages(self) -> tuple[age.Ages, int]:
+        """The age of each row, and by how many bits the distances of marks were shortened for it."""
+        marks = (self._stamps, len(self), self._epoch, self._newest & _MARK_BITS, self._second_chance)
+        shift = max(0, int(age.span(*marks)).bit_length() - _AGE_BITS)
+        ages: age.Ages = np.empty(len(self), np.uint16)
+        age.ages_of(*marks, shift, ages)
+        return ages, shift
+
+    def _oldest_kept(self, limit: size.Limit, ages: age.Ages) -> tuple[int, int, int]:
+        rows_of_age, bytes_of_age = np.zeros(_AGES, np.int64), np.zeros(_AGES, np.int64)
+        age.histogram(self._rows, ages, self._variable, rows_of_age, bytes_of_age)
+        return size.oldest_kept(limit, rows_of_age, bytes_of_age)
 
     def _keep(self, ids: Ids, room_rows: int, room_heap: int) -> None:
         order.squeeze(self._rows, self._hashes, self._stamps, ids)
@@ -147,7 +190,7 @@ class Table(Rows):
         """Give the arrays another capacity, in place where the allocator can; new rows are zero."""
         self._rows.resize((capacity, self.layout.width), refcheck=False)
         self._hashes.resize(capacity, refcheck=False)
-        self._stamps.resize(capacity, refcheck=False)
+        self._stamps.resize((capacity, 2), refcheck=False)
         slots = size.slots_for(capacity)
         if slots != len(self._slots):
             self._slots = np.zeros(0, np.uint64)  # the old ones go first: hashes rebuild them

@@ -1,0 +1,1 @@
+"""What leaves memory first: the order of rows in memory."""
