@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -44,21 +44,44 @@ def spark(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config)
     session.stop()
 
 
+FAILED = pytest.StashKey[bool]()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    item.stash[FAILED] = item.stash.get(FAILED, False) or report.failed
+    return report
+
+
 @pytest.fixture(autouse=True)
 def settings_of_the_session(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Settings that a test changes are restored after it, also when it fails."""
+    """Settings that a test changes are restored after it, and its queries end, also when it fails."""
     if "spark" not in request.fixturenames:
         yield
         return
-    conf = request.getfixturevalue("spark").conf
+    session = request.getfixturevalue("spark")
+    conf = session.conf
     before = dict(conf.getAll)
     yield
+    if request.node.stash.get(FAILED, False):
+        _reconnect(session)
+        for query in session.streams.active:
+            query.stop()
     after = dict(conf.getAll)
     for name in after.keys() - before.keys():
         conf.unset(name)
     for name, value in before.items():
         if after.get(name) != value:
             conf.set(name, value)
+
+
+def _reconnect(session: SparkSession) -> None:
+    """A test that ran out of time may leave a call to the JVM unanswered: its connection is closed."""
+    gateway = session.sparkContext._gateway
+    connection = None if gateway is None else gateway._gateway_client.get_thread_connection()
+    if connection is not None:
+        connection.close(reset=True)
 
 
 @pytest.fixture
