@@ -22,6 +22,7 @@ from headrace.plan.choice import Choice, Pattern, choose_for
 from headrace.plan.frontier import TimeInputs
 from headrace.plan.options import Options, read_options
 from headrace.plan.spec import OperatorSpec, StoreName
+from headrace.plan.types import VARIABLE
 from headrace.spark.bridge.describe import described
 from headrace.spark.bridge.load import LoadedBridge, bridge_for, bridge_reason
 from headrace.spark.build.combine import combines
@@ -65,6 +66,14 @@ class Blueprint:
     upsert_keys: Sequence[str] | None = None  # of a changelog: the columns that identify a row
     clock: str | None = None  # of the processor's timers; None: it needs no batch without input
     event_time: str | None = None  # an output column that operators above go by
+    sized: bool | None = None  # whether rows have a fixed size beside their keys; None: by `spec.inputs`
+
+    @property
+    def has_sized_rows(self) -> bool:
+        """Whether rows on their way to Python have a fixed size, apart from their keys."""
+        if self.sized is not None:
+            return self.sized
+        return not any(field.type in VARIABLE for field in self.spec.inputs)
 
     @property
     def schema(self) -> T.StructType:
@@ -97,7 +106,7 @@ def build(request: Request) -> DataFrame:
     if bridge is None:
         refuse_delayed_rows(blueprint)
     task = make_task(spark, blueprint, options)
-    prepare(spark, blueprint.spec)
+    prepare(spark, is_sized=blueprint.has_sized_rows)
     if bridge is None or in_worker:
         built = assemble(
             blueprint,

@@ -6,9 +6,6 @@ from collections.abc import Mapping
 
 from pyspark.sql import SparkSession
 
-from headrace.plan.spec import OperatorSpec
-from headrace.plan.types import VARIABLE
-
 STATELESS_AQE = "spark.sql.adaptive.streaming.stateless.enabled"
 ARROW_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
 ARROW_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
@@ -17,7 +14,7 @@ PLAIN = {ARROW_BYTES: "67108864", ARROW_ROWS: "10000"}  # Spark's defaults
 _OURS = "_headrace_set"  # on the session: the settings that `prepare` set, not the user
 
 
-def prepare(spark: SparkSession, spec: OperatorSpec) -> None:
+def prepare(spark: SparkSession, *, is_sized: bool) -> None:
     """Sets what the operator needs; the user's own sizes of Arrow batches stay.
 
     Adaptive execution would change the operator's partitions. Spark measures an Arrow batch after every
@@ -27,7 +24,7 @@ def prepare(spark: SparkSession, spec: OperatorSpec) -> None:
     spark.conf.set(STATELESS_AQE, "false")
     settings, ours = spark.conf.getAll, getattr(spark, _OURS, frozenset[str]())
     free = [name for name in LARGE if name not in settings or name in ours]
-    if any(field.type in VARIABLE for field in spec.inputs):
+    if not is_sized:
         _set(spark, {name: PLAIN[name] for name in free})
         setattr(spark, _OURS, frozenset())  # for good
     else:

@@ -31,6 +31,13 @@ class Stage:
     columns: tuple[str, ...]
     names: tuple[str, ...]
     key_names: tuple[str, ...] = ()
+    shared: tuple[tuple[str, str], ...] = ()  # wire keys that are columns of the user, sent once
+
+    def with_keys(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The batch with every wire key under its own name."""
+        for wire_key, column in self.shared:
+            batch = batch.append_column(wire_key, batch.column(column))
+        return batch
 
 
 class Block:
@@ -161,7 +168,7 @@ class Feed:
             rows = timely(batch, self._late_ms)
             self.late_rows += batch.num_rows - rows.num_rows
             if rows.num_rows:
-                yield rows
+                yield self._stage.with_keys(rows)
 
     def advance(self) -> Block | None:
         """Makes the next block the current one."""

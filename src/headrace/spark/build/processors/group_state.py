@@ -18,6 +18,7 @@ from headrace.spark.build.parts import key_of, supported, wire_keys
 from headrace.spark.build.processors.processor import (
     KeyedRows,
     check_output_mode,
+    is_sized,
     keyed_spec,
     parsed,
     stage_of,
@@ -74,9 +75,11 @@ class GroupStateRequest:
         timed = None
         if clock == "eventtime" and grouping.watermark_column is not None:
             timed = resolve(df, grouping.watermark_column, "event time")
-        rows = KeyedRows(df, leaves, columns, None if timed is None else event_time(self.spark, timed))
+        time = None if timed is None else event_time(self.spark, timed)
+        rows = KeyedRows(df, stage, leaves, columns, time)
         times = time_inputs([(df, timed)], marks)
-        return Blueprint(spec, rows, times, processor=plan, clock=None if clock == "none" else clock)
+        paced_by = None if clock == "none" else clock
+        return Blueprint(spec, rows, times, processor=plan, clock=paced_by, sized=is_sized(df, stage))
 
     def _check(self, is_marked: bool) -> None:
         if self.grouping.window is not None:

@@ -6,7 +6,7 @@ to collect the state variables. It runs again in every task.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pyspark import cloudpickle
@@ -34,6 +34,8 @@ from headrace.spark.processors.blocks import Stage
 from headrace.spark.processors.handle import TIME_MODES, Declaring
 from headrace.spark.processors.run import ProcessorPlan, Style
 
+AS_IS = (T.LongType(), T.IntegerType(), T.StringType())  # keys of these types travel as they are
+SIZED = (T.NumericType, T.BooleanType, T.DatetimeType)
 SCHEMA_HINT = 'write it as a StructType, or as text such as "user string, total double"'
 
 
@@ -91,7 +93,7 @@ class ProcessorRequest:
         timed = None
         if mode == "eventtime" and grouping.watermark_column is not None:
             timed = resolve(df, grouping.watermark_column, "event time")
-        stage, columns = stage_of(df, keys, leaves)
+        stage, columns = stage_of(df, keys, leaves, share=initial is None)
         plan = ProcessorPlan(
             operator=spec.name,
             processor=self.processor,
@@ -104,10 +106,18 @@ class ProcessorRequest:
             event_time=output_time,
         )
         time = None if timed is None else event_time(self.spark, timed)
-        rows = KeyedRows(df, leaves, columns, time, initial)
+        rows = KeyedRows(df, stage, leaves, columns, time, initial)
         clock = None if mode == "none" and output_time is None else mode
         times = time_inputs([(df, timed)], marks)
-        return Blueprint(spec, rows, times, processor=plan, clock=clock, event_time=output_time)
+        return Blueprint(
+            spec,
+            rows,
+            times,
+            processor=plan,
+            clock=clock,
+            event_time=output_time,
+            sized=is_sized(df, stage),
+        )
 
 
 def keyed_spec(
@@ -132,6 +142,7 @@ class KeyedRows:
     """Rows of a stream in their partitions. Spark refuses to sort a stream: the task orders them by key."""
 
     df: DataFrame
+    stage: Stage
     leaves: list[Column]
     columns: list[Column]
     time: Column | None
@@ -145,11 +156,16 @@ class KeyedRows:
         if self.initial is not None:
             rows = self.initial.joined(rows, names)
         rows = rows.select(hash_of(spec).alias(HASH), *rows.columns)
-        return placed(rows, spec)
+        return placed(rows.drop(*(wire_key for wire_key, _ in self.stage.shared)), spec)
 
 
-def stage_of(df: DataFrame, keys: list[Resolved], leaves: list[Column]) -> tuple[Stage, list[Column]]:
-    """The columns of the task's rows: all of the stream, and keys that are no column of it."""
+def stage_of(
+    df: DataFrame, keys: list[Resolved], leaves: list[Column], *, share: bool = True
+) -> tuple[Stage, list[Column]]:
+    """The columns of the task's rows: all of the stream, and keys that are no column of it.
+
+    With `share`, a key whose wire form is a column of the stream is sent once.
+    """
     names = [field.name for field in df.schema.fields]
     columns = [F.col("`" + name.replace("`", "``") + "`") for name in names]
     resolved = [resolve(df, column, f"column {name}") for name, column in zip(names, columns, strict=True)]
@@ -167,8 +183,23 @@ def stage_of(df: DataFrame, keys: list[Resolved], leaves: list[Column]) -> tuple
         columns=tuple(f"c{at}" for at in range(len(names))),
         names=tuple(names),
         key_names=tuple(key.name for key in keys),
+        shared=_shared(keys, wire, shown) if share else (),
     )
     return stage, [*(column.alias(f"c{at}") for at, column in enumerate(columns)), *extra]
+
+
+def _shared(keys: list[Resolved], wire: tuple[str, ...], shown: list[str]) -> tuple[tuple[str, str], ...]:
+    """Wire keys that are equal to a column, and that column."""
+    if len(wire) != len(keys):
+        return ()  # a key has several leaves
+    named = zip(keys, wire, shown, strict=True)
+    return tuple((wire_key, column) for key, wire_key, column in named if key.type in AS_IS)
+
+
+def is_sized(df: DataFrame, stage: Stage) -> bool:
+    """Whether rows have a fixed size, apart from their keys."""
+    fields = zip(stage.columns, df.schema.fields, strict=True)
+    return all(isinstance(field.dataType, SIZED) for column, field in fields if column not in stage.keys)
 
 
 def parsed(written: Any, method: str) -> T.StructType:

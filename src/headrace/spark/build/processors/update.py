@@ -15,7 +15,7 @@ from headrace.plan.spec import StoreName
 from headrace.plan.work.cells import Cells, Variable
 from headrace.spark.build.aggregate import Grouping
 from headrace.spark.build.parts import key_of, supported, wire_keys
-from headrace.spark.build.processors.processor import KeyedRows, keyed_spec, parsed, stage_of
+from headrace.spark.build.processors.processor import KeyedRows, is_sized, keyed_spec, parsed, stage_of
 from headrace.spark.build.recipe import Blueprint
 from headrace.spark.build.upstream import time_inputs
 from headrace.spark.language.marks import pattern_of
@@ -62,5 +62,5 @@ class UpdateRequest:
         zone = str(self.spark.conf.get("spark.sql.session.timeZone"))
         plan = VectorPlan(spec.name, self.func, work, stage, key_fields, state, output, self.pandas, zone)
         times = time_inputs([(df, None)], marks)
-        rows, marked = KeyedRows(df, leaves, columns, None), pattern_of(self.func)
-        return Blueprint(spec, rows, times, processor=plan, marked=marked)
+        rows, marked = KeyedRows(df, stage, leaves, columns, None), pattern_of(self.func)
+        return Blueprint(spec, rows, times, processor=plan, marked=marked, sized=is_sized(df, stage))
