@@ -1,8 +1,8 @@
 """`headrace bench processor`: user code in Headrace against PySpark's engines and the built-in sum.
 
 All sides read the same files in the same batches. Spark's sides use its RocksDB store with changelog
-checkpointing and Unix sockets to the workers. Throughput is rows over batch time after the first batch. The
-floor is the processor's own code over the same rows with dicts for state, on one core: no engine can be
+checkpointing and Unix sockets to the workers. Throughput is rows over batch time after the warm-up, in
+which the JVM compiles its own code. The floor is the processor's own code over the same rows with dicts for state, on one core: no engine can be
 faster than that times the number of cores.
 """
 
@@ -33,6 +33,7 @@ from headrace.bench.processor.classes import (
 from headrace.bench.processor.floor import floor_rows_per_s
 
 PARTITIONS = 2
+WARM_UP = 6  # batches; Spark's own code is compiled by then
 
 Build = Callable[[Any], Any]  # of grouped rows
 
@@ -83,7 +84,7 @@ CASES = (
 def run(*, quick: bool = False, only: list[str] | None = None, console: Console | None = None) -> str:
     """Runs the benchmark and returns its JSON line."""
     console = console or Console(stderr=True)
-    keys, rows, batches = (20_000, 5_000, 3) if quick else (200_000, 50_000, 4)
+    keys, rows, batches = (20_000, 5_000, WARM_UP + 4) if quick else (200_000, 50_000, WARM_UP + 6)
     workload = Workload(keys, None, (Phase("load", 1, rows, load=True), Phase("main", batches, rows)))
     rates: dict[str, dict[str, float]] = {}
     with tempfile.TemporaryDirectory(prefix="headrace-bench-") as folder:
@@ -117,7 +118,7 @@ def _rate(spark: Any, case: Case, side: str, scratch: Path, console: Console) ->
     build = case.other if side == "builtin" and case.other is not None else case.build
     checkpoint = scratch / f"checkpoint-{case.name}-{side}"
     ran = follow(build(grouped), checkpoint, f"{case.name}, {side}", console, mode="update")
-    return ran.rows_per_s(skipped=2)
+    return ran.rows_per_s(skipped=WARM_UP + 1)
 
 
 def _report(rates: dict[str, dict[str, float]], quick: bool, console: Console) -> str:

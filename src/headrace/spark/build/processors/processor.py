@@ -109,15 +109,8 @@ class ProcessorRequest:
         rows = KeyedRows(df, stage, leaves, columns, time, initial)
         clock = None if mode == "none" and output_time is None else mode
         times = time_inputs([(df, timed)], marks)
-        return Blueprint(
-            spec,
-            rows,
-            times,
-            processor=plan,
-            clock=clock,
-            event_time=output_time,
-            sized=is_sized(df, stage),
-        )
+        blueprint = Blueprint(spec, rows, times, processor=plan, sized=is_sized(df, stage))
+        return replace(blueprint, clock=clock, event_time=output_time)
 
 
 def keyed_spec(
