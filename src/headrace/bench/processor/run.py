@@ -2,8 +2,8 @@
 
 All sides read the same files in the same batches. Spark's sides use its RocksDB store with changelog
 checkpointing and Unix sockets to the workers. Throughput is rows over batch time after the warm-up, in
-which the JVM compiles its own code. The floor is the processor's own code over the same rows with dicts for state, on one core: no engine can be
-faster than that times the number of cores.
+which the JVM compiles its own code. The floor is the processor's own code over the same rows with dicts for
+state, on one core: no engine can be faster than that times the number of cores.
 """
 
 from __future__ import annotations
