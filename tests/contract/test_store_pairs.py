@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -122,10 +123,17 @@ class Model:
                 out[key, None, None, text, time] += 1
 
 
-def run(lab: StoreLab, listed: list[Row], watermark: int, *, commit: bool) -> Out:
+def run(
+    lab: StoreLab,
+    listed: list[Row],
+    watermark: int,
+    *,
+    commit: bool,
+    batch: Callable[[OperatorSpec, list[Row]], pa.RecordBatch] = batch_of,
+) -> Out:
     lab.begin()
     for start in range(0, len(listed) or 1, 7):  # an epoch comes in several blocks
-        lab.store.apply(batch_of(lab.spec, listed[start : start + 7]))
+        lab.store.apply(batch(lab.spec, listed[start : start + 7]))
     write = lab.store.gather(watermark)
     emitted = rows_of(lab.store.results(watermark))
     written = write()
@@ -238,3 +246,79 @@ def test_history_is_its_definition(
             assert run(lab, timely, watermark, commit=True) == model.epoch(timely, watermark)
             if end == "reopen":
                 lab.reopen()
+
+
+# ── right rows that match until a time of their own ──────────────────────────────────────────
+
+
+def until_spec(how: Matching) -> OperatorSpec:
+    spec, end = spec_of(how, None, None), Field("v1", "timestamp", "until")
+    assert isinstance(spec.work, StreamJoin)
+    work = replace(spec.work, bucket_us=4, until="v1")
+    return replace(spec, inputs=(*spec.inputs, end), work=work)
+
+
+def end_of(row: Row) -> int:
+    """A right row with a long text matches for long; without a text it never does."""
+    return row[2] + (2 * len(row[3]) if row[3] is not None else -1)
+
+
+def until_batch(spec: OperatorSpec, listed: list[Row]) -> pa.RecordBatch:
+    plain = batch_of(spec_of("inner", None, None), listed)
+    ends = pa.array([end_of(row) for row in listed], input_schema(spec).field("v1").type)
+    return pa.RecordBatch.from_arrays([*plain.columns, ends], schema=input_schema(spec))
+
+
+@dataclass
+class Until(Model):
+    """Left rows expire at their own time; right rows never come out alone."""
+
+    def _match(self, left: Row, right: Row) -> bool:
+        return left[0] is not None and left[0] == right[0] and right[2] <= left[2] <= end_of(right)
+
+    def _expire(self, out: Out) -> None:
+        for at, row in self._of(LEFT):
+            if at in self.expired or self.watermark is None or row[2] > self.watermark:
+                continue
+            self.expired.add(at)
+            if at not in self.matched and self.work.how == "left":
+                out[row[0], row[3], row[2], None, None] += 1
+            if at not in self.matched and self.work.how == "anti":
+                out[row[0], row[3], row[2]] += 1
+
+
+@pytest.mark.parametrize("how", ["inner", "left", "semi", "anti"])
+@settings(max_examples=60, deadline=None)
+@given(epochs, st.sampled_from([64 << 20, 2 << 10]))
+def test_rows_match_until_their_end(
+    how: Matching, drawn: list[tuple[list[Row], int, str]], share: int
+) -> None:
+    spec = until_spec(how)
+    assert isinstance(spec.work, StreamJoin)
+    with tempfile.TemporaryDirectory() as folder:
+        lab, model, watermark = StoreLab(spec, Path(folder), share), Until(spec.work), 0
+        for listed, moved, end in drawn:
+            watermark += moved
+            timely = [row for row in listed if row[0] is not None or spec.work.keeps_alone(row[1])]
+            if end == "crash":
+                run(lab, timely, watermark, commit=False, batch=until_batch)
+                lab.reopen()
+            emitted = run(lab, timely, watermark, commit=True, batch=until_batch)
+            assert emitted == model.epoch(timely, watermark)
+            if end == "reopen":
+                lab.reopen()
+
+
+def test_state_is_bounded_by_the_end_of_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Auctions and bids come at a steady rate: ten times as many lifetimes later the state is as large."""
+    monkeypatch.setattr(kept_buckets, "FILE_BYTES", 0)
+    lab, sizes = StoreLab(until_spec("inner"), tmp_path), []
+    for step in range(220):
+        listed: list[Row] = [(key, side, step * 10, "x" * 20) for key in range(4) for side in (LEFT, RIGHT)]
+        run(lab, listed, step * 10 - 5, commit=True, batch=until_batch)
+        while lab.compact():
+            pass
+        assert lab.manifest is not None
+        sizes.append((lab.manifest.keys, lab.manifest.state_bytes))
+    for early, late in zip(sizes[20], sizes[-1], strict=True):
+        assert late <= 1.2 * early

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,8 +14,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from headrace.cli.embedded import CLOCK, compile_kernels, feed_of, quiet, session
 from headrace.cli.terminal import screen
-from headrace.clock import SystemClock
 
 SOURCE = {
     "view": "bid",
@@ -30,7 +28,6 @@ SOURCE = {
 }
 TRIGGER = "1 second"  # a pause between batches, in which a query can be stopped without breaking off tasks
 STOP_WITHIN_MS = 20_000
-CLOCK = SystemClock()
 
 
 @dataclass(frozen=True)
@@ -45,8 +42,8 @@ def demonstrate(seconds: int, out: Path) -> None:
     """Run for about `seconds`; started again on the same folder, the queries go on where they stopped."""
     out, console = out.absolute(), Console()
     console.print("[bold]Headrace[/bold]: two stateful queries over NEXMark's bids, on an embedded Spark\n")
-    _compile(console)
-    with _quiet(out) as log_file, _session(console, out) as spark:
+    compile_kernels(console)
+    with quiet(out) as log_file, session(console, out, "headrace-run", _settings()) as spark:
         from headrace.spark.sources.nexmark import register
 
         register(spark)
@@ -60,47 +57,6 @@ def demonstrate(seconds: int, out: Path) -> None:
         _results(spark, shown, console)
     shutil.rmtree(out / "scratch", ignore_errors=True)
     _next_steps(console, out)
-
-
-def _compile(console: Console) -> None:
-    """Make the kernels ready, so that the first batch does not wait for the compiler."""
-    from headrace.kernels.warm import warm
-
-    began = CLOCK.monotonic_ms()
-    with console.status("compiling kernels: half a minute after an installation, else a second"):
-        warm()
-    console.print(f"kernels are ready ({(CLOCK.monotonic_ms() - began) / 1000:.1f} s)")
-
-
-@contextmanager
-def _session(console: Console, out: Path) -> Iterator[Any]:
-    from headrace.bench.common.session import local_session
-
-    began = CLOCK.monotonic_ms()
-    with console.status("starting Spark"):
-        session = local_session("headrace-run", out / "scratch", settings=_settings())
-        spark = session.__enter__()
-    console.print(f"Spark {spark.version} is up ({(CLOCK.monotonic_ms() - began) / 1000:.1f} s)")
-    try:
-        yield spark
-    finally:
-        session.__exit__(None, None, None)
-
-
-@contextmanager
-def _quiet(out: Path) -> Iterator[Path]:
-    """Send what the JVM and Spark's workers print to a file: they inherit standard error from here."""
-    out.mkdir(parents=True, exist_ok=True)
-    path = out / "spark.log"
-    sys.stderr.flush()
-    kept = os.dup(2)
-    with path.open("ab") as file:
-        os.dup2(file.fileno(), 2)
-    try:
-        yield path
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
 
 
 def _settings() -> Mapping[str, str]:
@@ -146,11 +102,7 @@ def _start(title: str, frame: Any, path: Path) -> Shown:
 
 def _watch(spark: Any, shown: list[Shown], seconds: int, console: Console) -> None:
     """Show the picture of the application until the time is up or a query has failed."""
-    from headrace.pages.feed import Feed, Here
-    from headrace.spark.build.recipe import session_options
-    from headrace.spark.driver.driver import coordinator_for
-
-    feed = Feed(Here(coordinator_for(spark).monitor(session_options(spark)).journal))
+    feed = feed_of(spark)
     until = CLOCK.monotonic_ms() + seconds * 1000
     with Live(console=console, refresh_per_second=4) as live:
         while not _over(shown, until):

@@ -100,6 +100,24 @@ def ysb(
     raise typer.Exit(run_benchmark(events, redis, restart))
 
 
+@app.command()
+def nexmark(
+    query: Annotated[str, typer.Argument(help="A query, such as q5; see --list.")] = "",
+    events: Annotated[str, typer.Option(help="How many events, such as 200K or 5M.")] = "1M",
+    rate: Annotated[str, typer.Option(help="Events per second of event time.")] = "10K",
+    batches: Annotated[int, typer.Option(help="In how many batches.")] = 10,
+    listed: Annotated[bool, typer.Option("--list", help="List the queries.")] = False,
+) -> None:
+    """Run one of NEXMark's queries, and show its progress, a part of its result, and its figures."""
+    from headrace.cli.nexmark import list_queries
+    from headrace.cli.nexmark import run as run_query
+
+    if listed or not query:
+        list_queries()
+    else:
+        run_query(query, events, rate, batches)
+
+
 @bench.command()
 def processor(
     quick: bool = typer.Option(False, help="Fewer rows, under three minutes."),
@@ -139,6 +157,17 @@ def flowkv(
 ) -> None:
     """FlowKV's eight queries, each with the store that fits it, with RocksDB, and in Spark alone."""
     from headrace.bench.flowkv.run import run as run_bench
+
+    typer.echo(run_bench(quick=quick, only=[name for name in queries.split(",") if name]))
+
+
+@bench.command("nexmark")
+def bench_nexmark(
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer events; under three minutes.")] = False,
+    queries: Annotated[str, typer.Option(help="Some of them only, such as q3,q20,dedup.")] = "",
+) -> None:
+    """NEXMark's queries: events per second beside the floor, and against Spark where Spark has them."""
+    from headrace.bench.nexmark.run import run as run_bench
 
     typer.echo(run_bench(quick=quick, only=[name for name in queries.split(",") if name]))
 

@@ -31,13 +31,23 @@ def _match(
     variable_key: Flags,
     rule: I64,
 ) -> bool:
-    """Whether two rows match; `rule` has the words of time and side, and the bounds if there are any."""
+    """Whether two rows match.
+
+    `rule` has the words of time and side, then the bounds if there are any, then the word of the time
+    until which a right row matches, and whether the right row is `other`.
+    """
     side = rule[1]
     if words[row, side] >= _ALONE or other_words[other, side] >= _ALONE:
         return False
     if rule.size > 2:
         apart = np.int64(other_words[other, rule[0]]) - np.int64(words[row, rule[0]])
         if apart < rule[2] or apart > rule[3]:
+            return False
+    if rule.size > 4:
+        is_other = rule[5] == 1
+        until = other_words[other, rule[4]] if is_other else words[row, rule[4]]
+        point = words[row, rule[0]] if is_other else other_words[other, rule[0]]
+        if np.int64(point) > np.int64(until):
             return False
     width = variable_key.size
     equal: bool = same_key(other_words[other], other_heap, words[row][:width], heap, variable_key)

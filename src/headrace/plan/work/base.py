@@ -70,6 +70,10 @@ class Work(ABC):
         """How far results lie behind the watermark at most, beside the window; None: without a limit."""
         return 0
 
+    def hold_of(self, columns: frozenset[str]) -> int | None:
+        """The hold of a time that is computed from these columns of the result."""
+        return self.hold_us
+
     # ── combined before the shuffle ──────────────────────────────────────────────────────────
 
     @property

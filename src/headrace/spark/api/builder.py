@@ -25,12 +25,16 @@ from headrace.spark.build.joins.request import JoinRequest, spelled
 from headrace.spark.build.joins.sides import Side, Times, checked_times
 from headrace.spark.build.joins.stream_request import Duration, StreamJoinRequest
 from headrace.spark.build.joins.stream_request import spelled as spelled_matching
+from headrace.spark.build.joins.table_request import TableRequest, check_table
+from headrace.spark.build.joins.table_request import spelled as table_spelled
 from headrace.spark.build.recipe import build
 from headrace.spark.enrich.request import enriched
 from headrace.spark.enrich.store import RedisStore
 from headrace.spark.language.columns import first_line, resolve
 from headrace.spark.language.plans import watermarks
 from headrace.spark.language.windows import TimeWindow, micros
+from headrace.spark.lookups.open import generations_of
+from headrace.spark.lookups.refresh import Version
 from headrace.spark.tables.register import register
 
 
@@ -293,11 +297,12 @@ class Stream:
         *,
         between: tuple[Duration, Duration] | None = None,
         retain: Duration | None = None,
+        until: str | Column | None = None,
         times: Times = (None, None),
     ) -> DataFrame:
         """Join with another stream: pairs of rows with equal keys.
 
-        Which of them match is decided by ``window``, by ``between``, by ``retain``, or by the keys alone.
+        ``window``, ``between``, ``retain`` or ``until`` decide which of them match, or the keys alone.
 
         Parameters
         ----------
@@ -322,9 +327,12 @@ class Stream:
         retain : duration, optional
             Rows of the two streams match if they are at most this far apart in event time. It bounds the
             state of a join by keys.
+        until : str or Column, optional
+            A timestamp of the right stream. A right row matches left rows from its own event time until
+            that time, both inclusive: bids and an open auction. Not for ``"right"`` and ``"full"``.
         times : tuple of two columns, optional
             The event times of the left and of the right stream, where they are not the watermarks' columns.
-            For ``between`` and ``retain``.
+            For ``between``, ``retain`` and ``until``.
 
         Returns
         -------
@@ -348,10 +356,11 @@ class Stream:
         store, name = self._store_and_name(other)
         if window is None:
             matching = spelled_matching(how)
-            return build(StreamJoinRequest(left, right, on, matching, between, retain, name, store))
-        if between is not None or retain is not None:
+            request = StreamJoinRequest(left, right, on, matching, between, retain, name, store)
+            return build(replace(request, until=until))
+        if any(limit is not None for limit in (between, retain, until)):
             raise QueryError(
-                "a join takes window=, between= or retain=, one of them", hint="leave the others out"
+                "a join takes one of window=, between=, retain= and until=", hint="leave the others out"
             )
         return build(JoinRequest(left, right, on, window, spelled(how), name, store))
 
@@ -404,6 +413,58 @@ class Stream:
         return build(
             StreamJoinRequest(left, right, on, spelled_matching(how), between, None, name, store, meets)
         )
+
+    def lookup(
+        self,
+        table: DataFrame,
+        on: On,
+        how: str = "inner",
+        *,
+        every: Duration | None = None,
+        version: Version | None = None,
+        path: str | None = None,
+    ) -> DataFrame:
+        """Join every row with the rows of a static table that have its key.
+
+        Parameters
+        ----------
+        table : DataFrame
+            A batch DataFrame. It is read by a job of the driver, and kept as state beside the stream's.
+        on : str or list
+            The keys, as in `join`.
+        how : {"inner", "left", "semi", "anti"}
+            As in `join`.
+        every : duration, optional
+            How often the table is read again. Without it, and without ``version``, it is read once.
+        version : callable, optional
+            Returns the table's version. The table is read again only if that has changed; the version is
+            read at the interval ``every``, else every 10 seconds.
+        path : str, optional
+            A folder for generations of the table; by default one under ``spark.headrace.state.location``.
+
+        Returns
+        -------
+        DataFrame
+            The keys, the other columns of the stream, and those of the table.
+
+        Notes
+        -----
+        All rows of a batch meet one generation of the table, also if the batch runs again. A new
+        generation changes no result that was emitted before.
+
+        Examples
+        --------
+        >>> import headrace as hr
+        >>> names = spark.createDataFrame([("ann", "Ann"), ("bob", "Bob")], "user string, name string")
+        >>> hr.stream(events).lookup(names, on="user", path=f"{folder}/names")
+        DataFrame[user: string, ts: timestamp, amount: double, page: string, name: string]
+        """
+        check_table(table)
+        matching = table_spelled(how)
+        every_ms = None if every is None else micros(self.df, every, "every") // 1000
+        rows = generations_of(table, self.operator_name, path, every_ms, version)
+        request = TableRequest(Side(self.df, None), rows, on, matching, self.operator_name, self.store_name)
+        return build(request)
 
     def _sides(self, other: Stream, times: Times, method: str) -> tuple[Side, Side]:
         if not isinstance(other, Stream):

@@ -42,9 +42,12 @@ def _upstream(df: DataFrame, time: Resolved | None) -> list[tuple[str, int]]:
     if not marked or time is None:
         return [(spec.name, 0) for spec in marked]
     holds_us = {spec.name: 0 for spec in marked}
-    for plan, is_window in time_branches(analysed(df), time.expression):
+    for plan, is_window, columns in time_branches(analysed(df), time.expression):
         specs = [built.spec for built in built_below(df, plan) if built.spec.delays_ms]
-        spread_us = 0 if is_window else sum(_width_us(spec, time) for spec in specs)
+        # The columns are those of the topmost operator: the times of those below it may be any of theirs.
+        named = [columns, *[frozenset[str]()] * (len(specs) - 1)]
+        widths = (_width_us(spec, time, names) for spec, names in zip(specs, named, strict=False))
+        spread_us = 0 if is_window else sum(widths)
         for spec in specs:
             holds_us[spec.name] = max(holds_us[spec.name], _lateness_us(spec) + spread_us)
     return [(name, -(-hold_us // 1000)) for name, hold_us in holds_us.items()]
@@ -54,14 +57,15 @@ def _lateness_us(spec: OperatorSpec) -> int:
     return 0 if spec.window is None else spec.window.lateness_us
 
 
-def _width_us(spec: OperatorSpec, time: Resolved) -> int:
-    if spec.work.hold_us is None:
+def _width_us(spec: OperatorSpec, time: Resolved, columns: frozenset[str]) -> int:
+    hold_us = spec.work.hold_of(columns)
+    if hold_us is None:
         raise QueryError(
             f"the rows of {spec.name} may be older than any watermark, because it stores rows for good",
             hint='give the join a limit: retain="1 day", or between=("-1 hour", "1 hour")',
         )
     if spec.window is None:
-        return spec.work.hold_us
+        return hold_us
     if spec.window.session:
         raise QueryError(
             f"event time {time.name} is not the window of {spec.name}, whose sessions may last for ever: "

@@ -99,8 +99,9 @@ def stateful_of_spark(df: DataFrame) -> list[str]:
     return [kind for kind in dict.fromkeys(named) if kind != STATE_NODE]
 
 
-def time_branches(plan: Any, expression: Any) -> Iterator[tuple[Any, bool]]:
-    """The branches of a plan that operators stand in, and whether `expression` is their `window` there.
+def time_branches(plan: Any, expression: Any) -> Iterator[tuple[Any, bool, frozenset[str]]]:
+    """The branches of a plan that operators stand in: whether `expression` is their `window` there, and
+    which columns it comes from.
 
     Branches are those of unions: the expression may come from another place in each.
     """
@@ -109,7 +110,7 @@ def time_branches(plan: Any, expression: Any) -> Iterator[tuple[Any, bool]]:
     if not operators(plan):
         return
     if node_kind(expression) != "AttributeReference":
-        yield plan, False
+        yield plan, False, _names_in(expression)
     elif kind == "Union":
         place = _place_of(expression, plan.output())
         for side in _children(plan):
@@ -117,7 +118,7 @@ def time_branches(plan: Any, expression: Any) -> Iterator[tuple[Any, bool]]:
     elif kind == "Project":
         item = plan.projectList().apply(_place_of(expression, plan.output()))
         if _is_window(_unaliased(item)):
-            yield plan, True
+            yield plan, True, frozenset()
         else:
             yield from time_branches(plan.child(), _unaliased(item))
     else:
@@ -125,7 +126,11 @@ def time_branches(plan: Any, expression: Any) -> Iterator[tuple[Any, bool]]:
         for child in below:
             yield from time_branches(child, expression)
         if not below:
-            yield plan, False
+            yield plan, False, _names_in(expression)
+
+
+def _names_in(expression: Any) -> frozenset[str]:
+    return frozenset(str(one.name()) for one in _items(expression.references().toSeq()))
 
 
 def _window_of_end(expression: Any) -> Any:
@@ -148,7 +153,7 @@ def _place_of(attribute: Any, output: Any) -> int:
 
 def _is_window(expression: Any) -> bool:
     """Whether this is the struct of window bounds that an operator's output begins with."""
-    names = {str(one.name()) for one in _items(expression.references().toSeq())}
+    names = _names_in(expression)
     return node_kind(expression) == "CreateNamedStruct" and names == {WINDOW_START, WINDOW_END}
 
 

@@ -9,10 +9,11 @@ from functools import cached_property
 import numpy as np
 
 from headrace.kernels.groups.pairs import mark_matched, next_pairs
+from headrace.plan.columns import LEFT, RIGHT
 from headrace.plan.work.joins.stream_join import StreamJoin
 from headrace.rows.arrays import I64, Flags
 from headrace.rows.run import Run
-from headrace.store.rows.kept_layout import KeptLayout
+from headrace.store.rows.kept_layout import KeptLayout, times_in
 
 PAIRS_MAX = 1 << 16  # pairs per piece
 
@@ -35,7 +36,31 @@ class Matching:
         side_word = self.layout.side_word
         assert side_word is not None, "rows of a join have a side"
         bounds = self.work.partner_us(side)
-        return np.array([self.layout.time_word, side_word, *(bounds or ())], np.int64)
+        until = () if self.work.until is None else (self.layout.input(self.work.until).word, side == LEFT)
+        return np.array([self.layout.time_word, side_word, *(bounds or ()), *until], np.int64)
+
+    def stored_times(self, run: Run, sides: I64) -> I64:
+        """The time by which each row is stored and dropped."""
+        times = times_in(self.layout, run)
+        if self.work.stored_by is None:
+            return times
+        return np.where(sides == RIGHT, self._stored_by(run), times)
+
+    def _stored_by(self, run: Run) -> I64:
+        assert self.work.stored_by is not None
+        word = self.layout.input(self.work.stored_by).word
+        return np.ascontiguousarray(run.words[:, word]).view(np.int64)
+
+    def partner_times(self, side: int, run: Run) -> tuple[int | None, int | None]:
+        """The first and the last stored time that partners of these rows can have; None: any."""
+        bounds = self.work.partner_us(side)
+        if bounds is None:
+            return None, None
+        times = times_in(self.layout, run)
+        first, last = int(times.min()), int(times.max())
+        if self.work.until is None:
+            return first + bounds[0], last + bounds[1]
+        return (first, None) if side == LEFT else (first, int(self._stored_by(run).max()))
 
     def pairs(self, side: int, rows: Run, partners: Run) -> Iterator[tuple[I64, I64]]:
         """Row numbers of matching rows; `rows` are of `side`, and partners are ordered by hash."""

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from headrace.plan.columns import RIGHT
 from headrace.plan.work.joins.stream_join import StreamJoin
 from headrace.rows.arrays import I64
 
@@ -43,6 +44,11 @@ def is_dead(work: StreamJoin, section: int, watermark_us: int | None) -> bool:
     if times is None or keeps_us is None or watermark_us is None:
         return False
     return times[1] + keeps_us <= watermark_us
+
+
+def newest(work: StreamJoin, sections: Iterable[int]) -> int:
+    """The newest section of the right side; its rows are the newest generation of a table."""
+    return max((section for section in sections if side_of(work, section) == RIGHT), default=-1)
 
 
 def overlapping(

@@ -28,7 +28,7 @@ from headrace.store.append.read_ahead import read_ahead
 from headrace.store.base.room import RESIDENT_MAX, excess_bytes
 from headrace.store.pairs.matching import Matching
 from headrace.store.pairs.output import Output
-from headrace.store.pairs.sections import is_dead, overlapping, section_of
+from headrace.store.pairs.sections import is_dead, newest, overlapping, section_of
 from headrace.store.rows.kept_layout import KeptLayout, ordered, pieces_of, sides_in, taken, times_in
 from headrace.store.segments.reader import Segment
 
@@ -75,7 +75,13 @@ class PairStore(BucketStore):
         return self.spec.work
 
     def is_dead(self, bucket: int, watermark_us: int | None) -> bool:
+        if self._work.generation is not None and bucket < newest(self._work, self._sections(self.segments)):
+            return True
         return is_dead(self._work, bucket, watermark_us)
+
+    @staticmethod
+    def _sections(segments: list[Segment]) -> Iterator[int]:
+        return (section for segment in segments for section in segment.sections)
 
     # ── rows in ──────────────────────────────────────────────────────────────────────────────
 
@@ -89,7 +95,7 @@ class PairStore(BucketStore):
                 self.late_rows += len(run) - int(np.count_nonzero(timely))
                 run = taken(layout, run, timely)
         sides = (sides_in(layout, run) & np.uint64(1)).view(np.int64)
-        self.add_rows(run, section_of(self._work, times_in(layout, run), sides))
+        self.add_rows(run, section_of(self._work, self.matching.stored_times(run, sides), sides))
 
     # ── results out ──────────────────────────────────────────────────────────────────────────
 
@@ -174,10 +180,10 @@ class PairStore(BucketStore):
         """Runs that have all rows of the other side that these rows can match."""
         if not len(rows):
             return
-        bounds, first, last = self._work.partner_us(side), None, None
-        if bounds is not None:
-            times = times_in(self.order.layout, rows)
-            first, last = int(times.min()) + bounds[0], int(times.max()) + bounds[1]
+        first, last = self.matching.partner_times(side, rows)
+        if self._work.generation is not None:
+            known = (*self._fresh, *self._sections(self.spilled), *self._sections(self.segments))
+            first = last = newest(self._work, known)
         yield from self._reading(_OTHER[side], part, np.unique(rows.order), first, last)
 
     # ── reading ──────────────────────────────────────────────────────────────────────────────

@@ -2,6 +2,9 @@
 
 With `lower_us = a` and `upper_us = b`, rows l and r match if `l.time - r.time` lies in `[a, b]`. Without
 bounds every two rows of equal keys match. `W` below is the operator's watermark: rows to come are later.
+
+With `until`, an input of the right side, a right row matches left rows from its own time until that time.
+With `generation`, an input too, the right side is a table: only rows of the newest generation match.
 """
 
 from __future__ import annotations
@@ -21,6 +24,8 @@ Matching = Literal["inner", "left", "right", "full", "semi", "anti"]
 # When a row meets its partners: whenever either comes (both), or when the left row comes (arrival), or when
 # the watermark passes the left row (settled). The latter two look back at the right stream.
 Meets = Literal["both", "arrival", "settled"]
+
+FAR_US = 1 << 61  # no two event times are further apart
 
 _KEPT_ALONE: dict[int, tuple[Matching, ...]] = {LEFT: ("left", "full", "anti"), RIGHT: ("right", "full")}
 
@@ -46,8 +51,15 @@ class StreamJoin(Work):
     upper_us: int | None = None
     bucket_us: int = 0
     meets: Meets = "both"
+    until: str | None = None
+    generation: str | None = None
 
     # ── rows ─────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def stored_by(self) -> str | None:
+        """The input of a right row by which it is stored, instead of its event time."""
+        return self.until if self.generation is None else self.generation
 
     @property
     def returns_right(self) -> bool:
@@ -71,12 +83,19 @@ class StreamJoin(Work):
 
     def partner_us(self, side: int) -> tuple[int, int] | None:
         """The time of a partner less that of a row of the side: least and most; None without bounds."""
+        if self.until is not None:
+            return (-FAR_US, 0) if side == LEFT else (0, FAR_US)
         if self.lower_us is None or self.upper_us is None:
             return None
         return (-self.upper_us, -self.lower_us) if side == LEFT else (self.lower_us, self.upper_us)
 
     def expires_us(self, side: int) -> int | None:
-        """A row has no later partner once W reaches its time plus this; None: it may always have one."""
+        """A row has no later partner once W reaches its stored time plus this; None: it may have one.
+
+        The stored time of a right row with `until` is that time, else it is the event time.
+        """
+        if self.until is not None:
+            return 0
         partner = self.partner_us(side)
         return None if partner is None else partner[1]
 
@@ -85,12 +104,14 @@ class StreamJoin(Work):
         return side == RIGHT or self.meets != "arrival"
 
     def keeps_us(self, side: int) -> int | None:
-        """A row is stored until W reaches its time plus this; None: for good.
+        """A row is stored until W reaches its stored time plus this; None: for good.
 
         Rows of the other side that expire, or match again, are compared with all their partners. So their
         partners are stored for as long.
         """
         expires = self.expires_us(side)
+        if self.until is not None:
+            return expires
         if expires is None or self.lower_us is None or self.upper_us is None:
             return None
         other = RIGHT if side == LEFT else LEFT
@@ -105,9 +126,20 @@ class StreamJoin(Work):
 
     @property
     def hold_us(self) -> int | None:
+        if self.generation is not None:
+            return 0
+        if self.until is not None:
+            return None
         bounds = [self.expires_us(LEFT), self.expires_us(RIGHT)]
         known = [bound for bound in bounds if bound is not None]
         return max(0, *known) if len(known) == len(bounds) else None
+
+    def hold_of(self, columns: frozenset[str]) -> int | None:
+        """With `until`, pairs have a left time, and an end, later than the watermark before."""
+        ends = {f"r{at}" for at, field in enumerate(self.right) if field.name == self.until}
+        lefts = {f"l{at}" for at in range(len(self.left))}
+        is_late = self.until is None or not columns or not columns <= lefts | ends
+        return self.hold_us if is_late else 0
 
     # ── stores ───────────────────────────────────────────────────────────────────────────────
 
@@ -125,6 +157,9 @@ class StreamJoin(Work):
         members = asdict(self)
         if self.meets == "both":
             del members["meets"]
+        for name in ("until", "generation"):
+            if members[name] is None:
+                del members[name]
         return {"work": {"name": self.name, **members}}
 
     @classmethod
@@ -137,7 +172,9 @@ class StreamJoin(Work):
         types = [field.type for field in inputs]
         bounds = (self.lower_us, self.upper_us, self.bucket_us)
         meets = {} if self.meets == "both" else {"meets": self.meets}
-        return {"work": self.name, "how": self.how, "bounds": bounds, "inputs": types, **meets}
+        by = {"until": self.until, "generation": self.generation}
+        named = {name: value for name, value in by.items() if value is not None}
+        return {"work": self.name, "how": self.how, "bounds": bounds, "inputs": types, **meets, **named}
 
     def describe(self, inputs: Inputs) -> Description:
         sides = (column_parts("left column", self.left), column_parts("right column", self.right))
@@ -146,6 +183,10 @@ class StreamJoin(Work):
 
     @property
     def _interval(self) -> str:
+        if self.until is not None:
+            return f"until {next((one.label for one in self.right if one.name == self.until), self.until)}"
+        if self.generation is not None:
+            return "the newest generation"
         if self.lower_us is None or self.upper_us is None:
             return "unbounded"
         return f"{self.lower_us / 1e6:g} s to {self.upper_us / 1e6:g} s"

@@ -79,6 +79,12 @@ class InputPlan:
                     inputs[name] = leaf.column
         return tuple(fields), inputs
 
+    def more(self, leaf: Leaf, used: dict[str, Column]) -> str:
+        """An input beside the columns of a side that fills `used`; returns its name."""
+        name = self._free(leaf, used)
+        used[name] = leaf.column
+        return name
+
     def _free(self, leaf: Leaf, used: dict[str, Column]) -> str:
         for field in self.fields:
             if field.type == leaf.type and field.name not in used:
@@ -110,13 +116,14 @@ class BothSides:
     def __call__(self, spec: OperatorSpec) -> DataFrame:
         """Rows of `input_schema` of both streams, each in its partition."""
         sides = [
-            _rows(spec, plan, side, kept_alone=self.kept_alone[side])
+            side_rows(spec, plan, side, kept_alone=self.kept_alone[side])
             for side, plan in ((LEFT, self.left), (RIGHT, self.right))
         ]
         return placed(sides[LEFT].union(sides[RIGHT]), spec)
 
 
-def _rows(spec: OperatorSpec, plan: SidePlan, side: int, *, kept_alone: bool) -> DataFrame:
+def side_rows(spec: OperatorSpec, plan: SidePlan, side: int, *, kept_alone: bool) -> DataFrame:
+    """Rows of one side on the wire; those with a null key only if they are kept alone."""
     alone = F.lit(False)
     for key in plan.keys:
         alone = alone | key.isNull()

@@ -1,7 +1,8 @@
 """A join of two streams without a window: checks the request, and plans both sides.
 
 Rows match if their keys are equal and their event times are near enough (`between`), or less far apart than
-they are retained. Without either, every two rows of equal keys match, and rows are stored for good.
+they are retained, or if the left row's time lies between the right row's time and a column of it (`until`).
+Without any of these, every two rows of equal keys match, and rows are stored for good.
 """
 
 from __future__ import annotations
@@ -11,12 +12,13 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, cast, get_args
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import types as T
 
 from headrace.errors import QueryError
 from headrace.plan.options import Options
-from headrace.plan.spec import LEFT, RIGHT, OperatorSpec, StoreName
-from headrace.plan.work.joins.stream_join import Matching, Meets, StreamJoin
+from headrace.plan.spec import LEFT, RIGHT, TIME, Field, OperatorSpec, StoreName
+from headrace.plan.work.joins.stream_join import FAR_US, Matching, Meets, StreamJoin
 from headrace.spark.build.joins import sides as parts
 from headrace.spark.build.joins.keys import Key, On, keys_of, wire_keys
 from headrace.spark.build.joins.rows import BothSides, Carried, InputPlan, SidePlan, outputs
@@ -24,7 +26,8 @@ from headrace.spark.build.joins.sides import SIDES, Side
 from headrace.spark.build.parts import supported
 from headrace.spark.build.recipe import Blueprint
 from headrace.spark.build.upstream import time_inputs
-from headrace.spark.language.columns import Resolved
+from headrace.spark.language.columns import Resolved, resolve
+from headrace.spark.language.keys import flatten
 from headrace.spark.language.plans import Watermark, watermarks
 from headrace.spark.language.shown import shown_keys
 from headrace.spark.language.windows import event_time, micros
@@ -34,6 +37,7 @@ Bounds = tuple[int, int]
 
 BUCKETS = 16  # a row is stored at most a sixteenth of its time too long
 BUCKET_MIN_US = 100_000
+UNTIL_BUCKET_MIN_US = 10_000_000  # how long rows live is not known beforehand
 _TIME_HINT = 'name both: times=("<event time>", "<event time>")'
 
 
@@ -50,6 +54,7 @@ class StreamJoinRequest:
     name: str | None
     store: StoreName = "auto"
     meets: Meets = "both"
+    until: str | Column | None = None
 
     @property
     def spark(self) -> SparkSession:
@@ -59,8 +64,8 @@ class StreamJoinRequest:
         """Checks and plans the join, without touching the session."""
         sides = (self.left, self.right)
         parts.check_sides(sides)
-        bounds = bounds_of(self.left.df, self.between, self.retain)
-        check_kind(self.how, bounds, self.meets)
+        bounds = bounds_of(self.left.df, self.between, self.retain, self.until)
+        check_kind(self.how, bounds, self.meets, has_end=self.until is not None)
         marks, times = times_of(sides, bounds)
         keys = keys_of(self.left.df, self.right.df, self.on)
         rest = self._columns(sides, keys)
@@ -68,8 +73,9 @@ class StreamJoinRequest:
 
         plan = InputPlan()
         columns, inputs = zip(*(plan.add(rest[n], times[n]) for n in (LEFT, RIGHT)), strict=True)
+        until, ending = self._until(plan, columns[RIGHT], rest[RIGHT], inputs[RIGHT])
         fields, leaves, key_outputs = wire_keys(keys)
-        work = self._work(columns, bounds, marks)
+        work = self._work(columns, bounds, marks, until)
         spec = OperatorSpec(
             name=parts.join_name(sides, self.name),
             keys=tuple(fields),
@@ -83,9 +89,10 @@ class StreamJoinRequest:
             shown=shown_keys([(key.name, key.type, key.nullable) for key in keys], fields),
         )
         instants = [None if time is None else event_time(self.spark, time) for time in times]
+        frames = (self.left.df, self.right.df if ending is None else self.right.df.where(ending))
         plans = [
-            SidePlan(side.df, [key.sides[n] for key in keys], leaves[n], instants[n], inputs[n])
-            for n, side in enumerate(sides)
+            SidePlan(frames[n], [key.sides[n] for key in keys], leaves[n], instants[n], inputs[n])
+            for n in (LEFT, RIGHT)
         ]
         decided_by = time_inputs([(side.df, times[n]) for n, side in enumerate(sides)], marks)
         kept_alone = (work.keeps_alone(LEFT), work.keeps_alone(RIGHT))
@@ -98,20 +105,50 @@ class StreamJoinRequest:
         rest = [parts.rest_of(n, side, keys, optional=optional[n]) for n, side in enumerate(sides)]
         return rest if self.how not in ("semi", "anti") else [rest[LEFT], []]
 
-    def _work(self, columns: Any, bounds: Bounds | None, marks: Sequence[Watermark]) -> StreamJoin:
-        lower, upper = bounds or (None, None)
-        work = StreamJoin(self.how, columns[LEFT], columns[RIGHT], lower, upper, meets=self.meets)
+    def _until(
+        self, plan: InputPlan, fields: Sequence[Field], columns: Sequence[Carried], used: dict[str, Column]
+    ) -> tuple[str | None, Column | None]:
+        """The input with the last time at which a right row matches, and which rows have one."""
+        if self.until is None:
+            return None, None
+        end = resolve(self.right.df, self.until, "until, right stream")
+        if not isinstance(end.type, T.TimestampType):
+            raise QueryError(
+                f"until={end.name} is {end.type.simpleString()}",
+                hint="name a timestamp of the right stream",
+            )
+        at = 0
+        for one in columns:
+            if one.column.same_as(end) and fields[at].name != TIME:
+                return fields[at].name, end.column.isNotNull()
+            at += len(one.leaves)
+        (leaf,) = flatten(end.column, end.type, end.nullable, end.name, is_key=False)
+        return plan.more(leaf, used), end.column.isNotNull()
+
+    def _work(
+        self, columns: Any, bounds: Bounds | None, marks: Sequence[Watermark], until: str | None
+    ) -> StreamJoin:
+        lower, upper = (None, None) if bounds is None or until is not None else bounds
+        work = StreamJoin(
+            self.how, columns[LEFT], columns[RIGHT], lower, upper, meets=self.meets, until=until
+        )
         return replace(work, bucket_us=bucket_us(work, [mark.delay_ms for mark in marks]))
 
 
 def bounds_of(
-    df: DataFrame, between: tuple[Duration, Duration] | None, retain: Duration | None
+    df: DataFrame,
+    between: tuple[Duration, Duration] | None,
+    retain: Duration | None,
+    until: str | Column | None = None,
 ) -> Bounds | None:
     """The least and the most that a left row may be later than its partner; None without a limit."""
-    if between is not None and retain is not None:
+    if sum(limit is not None for limit in (between, retain, until)) > 1:
         raise QueryError(
-            "a join takes between= or retain=, not both", hint="between= says how long rows are stored"
+            "a join takes one of between=, retain= and until=",
+            hint="leave the others out: each of them fixes how long rows are stored",
         )
+    if until is not None:
+        return 0, FAR_US
     if retain is not None:
         far = micros(df, retain, "retain")
         if far <= 0:
@@ -130,8 +167,13 @@ def bounds_of(
     return lower, upper
 
 
-def check_kind(how: Matching, bounds: Bounds | None, meets: Meets) -> None:
+def check_kind(how: Matching, bounds: Bounds | None, meets: Meets, *, has_end: bool = False) -> None:
     """Refuses joins whose rows without a partner could never come out."""
+    if has_end and how in ("right", "full"):
+        raise QueryError(
+            f'how="{how}" with until=: left rows are not stored for as long as a right row may wait',
+            hint='write how="inner", "left", "semi" or "anti", or bound the time: between=(…, …)',
+        )
     if meets != "both" and how in ("right", "full"):
         raise QueryError(
             f'how="{how}": rows of the history come out only beside rows of the stream',
@@ -158,6 +200,8 @@ def times_of(
 
 def bucket_us(work: StreamJoin, delays_ms: Sequence[int]) -> int:
     """The width of a bucket; rows are stored for their interval and for the watermark's delay."""
+    if work.until is not None:
+        return max(4000 * max(delays_ms), UNTIL_BUCKET_MIN_US)
     kept = [work.keeps_us(side) for side in (LEFT, RIGHT)]
     known = [keeps for keeps in kept if keeps is not None]
     if not known:

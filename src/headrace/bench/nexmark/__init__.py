@@ -1,0 +1,1 @@
+"""`headrace bench nexmark`: every query of NEXMark."""
