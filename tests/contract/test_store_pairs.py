@@ -322,3 +322,75 @@ def test_state_is_bounded_by_the_end_of_rows(tmp_path: Path, monkeypatch: pytest
         sizes.append((lab.manifest.keys, lab.manifest.state_bytes))
     for early, late in zip(sizes[20], sizes[-1], strict=True):
         assert late <= 1.2 * early
+
+
+# ── the newest generation of a table ─────────────────────────────────────────────────────────
+
+
+def table_spec(how: Matching) -> OperatorSpec:
+    spec = until_spec(how)
+    inputs = (spec.inputs[0], Field("v1", "int64", "generation"))
+    left, right = (Field("v0", "string", "text"),), (Field("v0", "string", "text"),)
+    work = StreamJoin(how, left, right, bucket_us=2, meets="arrival", generation="v1")
+    return replace(spec, inputs=inputs, work=work, timed=False)
+
+
+def table_batch(spec: OperatorSpec, listed: list[Row]) -> pa.RecordBatch:
+    """The time of a right row is its generation; one with the text "mark" marks it."""
+    plain = batch_of(spec_of("inner", None, None), listed)
+    marks = [side + ALONE * (key is None or text == "mark") for key, side, _, text in listed]
+    numbers = pa.array([2 * time for _, _, time, _ in listed], pa.int64())
+    columns = [plain.column("__hash"), pa.array(marks, pa.int8()), *plain.columns[3:], numbers]
+    return pa.RecordBatch.from_arrays(columns, schema=input_schema(spec))
+
+
+tables = st.lists(st.sampled_from([0, 1, 2, 3]), max_size=6)
+steps = st.lists(
+    st.tuples(st.none() | tables, tables, st.sampled_from(["commit", "crash", "reopen"])), max_size=8
+)
+
+
+@pytest.mark.parametrize("how", ["inner", "left", "semi", "anti"])
+@settings(max_examples=60, deadline=None)
+@given(steps, st.sampled_from([64 << 20, 2 << 10]))
+def test_rows_meet_the_newest_generation(
+    how: Matching, drawn: list[tuple[list[int] | None, list[int], str]], share: int
+) -> None:
+    spec = table_spec(how)
+    newest: list[tuple[int, str]] = []
+    with tempfile.TemporaryDirectory() as folder:
+        lab = StoreLab(spec, Path(folder), share)
+        for number, (table, keys, end) in enumerate(drawn, 1):
+            listed: list[Row] = []
+            if table is not None:
+                newest = [(key, f"{number}.{at}") for at, key in enumerate(table)]
+                listed += [(key, RIGHT, number, text) for key, text in newest]
+                listed.append((None, RIGHT, number, "mark"))
+            listed += [(key, LEFT, 0, f"l{at}") for at, key in enumerate(keys)]
+            expected: Out = Counter()
+            for at, key in enumerate(keys):
+                found = [text for of, text in newest if of == key]
+                if how in ("inner", "left"):
+                    expected.update((key, f"l{at}", text) for text in found)
+                if not found and how == "left":
+                    expected[key, f"l{at}", None] += 1
+                if how == ("semi" if found else "anti"):
+                    expected[key, f"l{at}"] += 1
+            if end == "crash":
+                run(lab, listed, 0, commit=False, batch=table_batch)
+                lab.reopen()
+            assert run(lab, listed, 0, commit=True, batch=table_batch) == expected
+            if end == "reopen":
+                lab.reopen()
+
+
+def test_an_older_generation_is_dropped(tmp_path: Path) -> None:
+    """After fifty generations the state has the rows of one, and at most one that waits for its removal."""
+    lab, sizes = StoreLab(table_spec("inner"), tmp_path), []
+    for number in range(1, 51):
+        listed: list[Row] = [(key, RIGHT, number, "x" * 20) for key in range(4)]
+        run(lab, [*listed, (None, RIGHT, number, "mark")], 0, commit=True, batch=table_batch)
+        run(lab, [(1, LEFT, 0, "probe")], 0, commit=True, batch=table_batch)
+        assert lab.manifest is not None
+        sizes.append(lab.manifest.state_bytes)
+    assert sizes[-1] <= 1.2 * sizes[4]

@@ -24,6 +24,7 @@ import headrace as hr
 import headrace.inspect
 from headrace.inspect.changes import Changes
 from headrace.monitor.picture.run import Progress
+from headrace.spark.api.joining import Joining
 from headrace.spark.language.aggregates import Aggregate
 from headrace.spark.sources import cluster, nexmark, road
 
@@ -40,10 +41,14 @@ OBJECTS: dict[str, Any] = {
     **{f"headrace.{name}": getattr(hr, name) for name in hr.__all__},
     **{f"headrace.inspect.{name}": getattr(headrace.inspect, name) for name in headrace.inspect.__all__},
     **{one.__name__: one for one in (Aggregate, Changes, Progress)},
+    "headrace.Joining": Joining,
     **{f"{source.__name__}.register": source.register for source in (cluster, nexmark, road)},
 }
-BUILDERS = (hr.Stream, hr.GroupedStream)  # every method of these has an example
-NEEDS_MORE: set[str] = set()  # docstrings with an example that only a cluster or S3 could run
+BUILDERS = (hr.Stream, hr.GroupedStream, Joining)  # every method of these has an example
+NEEDS_MORE = {  # examples that need a server, or functions of the user
+    "headrace.GroupedStream.applyInPandasWithState",
+    "headrace.Stream.enrich",
+}
 
 
 def examples_of(name: str) -> Iterator[doctest.DocTest]:

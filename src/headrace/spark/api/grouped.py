@@ -448,7 +448,8 @@ class GroupedStream:
         Examples
         --------
         >>> import headrace as hr
-        >>> hr.stream(bids).groupBy("auction").top(10, by="price", rank="place")  # doctest: +SKIP
+        >>> hr.stream(events).groupBy("user").top(10, by="amount", rank="place")
+        DataFrame[user: string, ts: timestamp, amount: double, page: string, place: int]
         """
         order = tuple(by) if isinstance(by, list | tuple) else (by,)
         request = TopRequest(self._grouping(), n, order, ranking, rank, emit, self.store_name)

@@ -28,7 +28,8 @@ def count_distinct(column: str | Column, *, filter: Condition | None = None) -> 
     Examples
     --------
     >>> import headrace as hr
-    >>> hr.stream(df).groupBy("day").agg(users=hr.count_distinct("user"))  # doctest: +SKIP
+    >>> hr.stream(events).groupBy("page").agg(users=hr.count_distinct("user"))
+    DataFrame[page: string, users: bigint]
     """
     return Aggregate("count_distinct", column, filter=filter)
 

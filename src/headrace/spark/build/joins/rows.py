@@ -34,6 +34,7 @@ class SidePlan:
     leaves: Sequence[Column]  # in the order of `spec.keys`
     time: Column | None  # None: rows carry no event time
     inputs: dict[str, Column]  # by the names of `spec.inputs`; others are null on this side
+    conditions: Sequence[Column] = ()  # a row that fails one of them matches no other row
 
 
 def keeps(how: How, side: int) -> bool:
@@ -127,6 +128,8 @@ def side_rows(spec: OperatorSpec, plan: SidePlan, side: int, *, kept_alone: bool
     alone = F.lit(False)
     for key in plan.keys:
         alone = alone | key.isNull()
+    for condition in plan.conditions:
+        alone = alone | ~F.coalesce(condition, F.lit(False))
     columns = [alone.alias(_ALONE)]
     if plan.time is not None:
         columns.append(plan.time.alias(TIME))

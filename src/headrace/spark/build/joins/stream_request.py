@@ -20,6 +20,7 @@ from headrace.plan.options import Options
 from headrace.plan.spec import LEFT, RIGHT, TIME, Field, OperatorSpec, StoreName
 from headrace.plan.work.joins.stream_join import FAR_US, Matching, Meets, StreamJoin
 from headrace.spark.build.joins import sides as parts
+from headrace.spark.build.joins.conditions import NO_CONDITIONS, Conditions
 from headrace.spark.build.joins.keys import Key, On, keys_of, wire_keys
 from headrace.spark.build.joins.rows import BothSides, Carried, InputPlan, SidePlan, outputs
 from headrace.spark.build.joins.sides import SIDES, Side
@@ -55,6 +56,7 @@ class StreamJoinRequest:
     store: StoreName = "auto"
     meets: Meets = "both"
     until: str | Column | None = None
+    where: Conditions = NO_CONDITIONS
 
     @property
     def spark(self) -> SparkSession:
@@ -91,7 +93,14 @@ class StreamJoinRequest:
         instants = [None if time is None else event_time(self.spark, time) for time in times]
         frames = (self.left.df, self.right.df if ending is None else self.right.df.where(ending))
         plans = [
-            SidePlan(frames[n], [key.sides[n] for key in keys], leaves[n], instants[n], inputs[n])
+            SidePlan(
+                frames[n],
+                [key.sides[n] for key in keys],
+                leaves[n],
+                instants[n],
+                inputs[n],
+                self.where.of_side(n),
+            )
             for n in (LEFT, RIGHT)
         ]
         decided_by = time_inputs([(side.df, times[n]) for n, side in enumerate(sides)], marks)
