@@ -21,6 +21,10 @@ ROUNDS = [
     pytest.param(8, "chained", "sync", marks=pytest.mark.long),
     pytest.param(13, "processor", "async", marks=pytest.mark.long),
     pytest.param(14, "processor", "sync", marks=pytest.mark.long),
+    pytest.param(15, "q4", "async", marks=pytest.mark.long),
+    pytest.param(16, "q9", "sync", marks=pytest.mark.long),
+    pytest.param(17, "q18", "upload", marks=pytest.mark.long),
+    pytest.param(18, "q20", "async", marks=pytest.mark.long),
 ]
 BEHIND = [(Moment.UPLOADING, "host", "async"), (Moment.PUBLISHING, "disk", "async")]
 MORE = [(Moment.RECOVERING, "worker", "upload"), (Moment.SEALED, "driver", "sync")]

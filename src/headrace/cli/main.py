@@ -255,14 +255,14 @@ def crash(
     from headrace.checkpoint.steps import Moment
     from headrace.plan.options import COMMIT_MODES
     from headrace.testing.crash.matrix import VICTIMS
-    from headrace.testing.crash.queries import KINDS
+    from headrace.testing.crash.queries import ALL_KINDS
     from headrace.testing.crash.rounds import run_matrix, run_rounds
 
     mode = _one_of(commit, COMMIT_MODES, "--commit")
     if matrix:
         at, who = _one_of(moment, list(Moment), "--moment"), _one_of(victim, VICTIMS, "--victim")
         raise typer.Exit(run_matrix(lanes, at, who, mode))
-    raise typer.Exit(run_rounds(rounds, seed, lanes, _one_of(kind, KINDS, "--kind"), mode))
+    raise typer.Exit(run_rounds(rounds, seed, lanes, _one_of(kind, ALL_KINDS, "--kind"), mode))
 
 
 def _one_of(value: str, names: Sequence[Name], option: str) -> Name | None:

@@ -25,6 +25,7 @@ from headrace.testing.crash.queries import (
     WIDE_US,
     Kind,
 )
+from headrace.testing.crash.work import auctions
 from headrace.testing.crash.work.groups import Group, Groups, Key, Place, fixed, sessions
 from headrace.testing.crash.work.ledger import Accounts
 
@@ -119,6 +120,8 @@ _MODELS: dict[Kind, Model] = {
 
 def expected(kind: Kind, batches: Iterable[list[Row]]) -> Expected:
     """The output and the state of the query `kind`."""
+    if kind in auctions.QUERIES:
+        return Expected(auctions.expected_output(kind, batches))
     if kind == "running":
         return _running(batches)
     if kind == "processor":
