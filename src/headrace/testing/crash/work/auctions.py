@@ -1,7 +1,8 @@
 """NEXMark's q4, q9, q18 and q20 over the rows of crash rounds, and their expected results.
 
 A row with a bid from zero on is a bid. The others are auctions of the same user and item, which are open
-for some seconds. The model is plain loops over plain rows, batch by batch, and shares nothing with the engine.
+for some seconds. The model is plain loops over plain rows, batch by batch. It shares nothing with the
+engine.
 """
 
 from __future__ import annotations
