@@ -110,6 +110,7 @@ class Joining:
         amount: double, paid: timestamp]
         >>> near = views.join(sales, on=[("user", "buyer")], between=("-1 hour", "0 hours"))
         >>> near.columns
+        ['user', 'page', 'ts', 'amount', 'paid']
         """
         left, right = self._sides(other, times, "join")
         store, name = self._store_and_name(other)
@@ -166,6 +167,7 @@ class Joining:
         >>> seen = events.selectExpr("user", "page", "ts as viewed")
         >>> views = hr.stream(seen).withWatermark("viewed", "1 minute")
         >>> sales.history(views, on="user", within="6 hours")
+        DataFrame[user: string, amount: double, ts: timestamp, page: string, viewed: timestamp]
         """
         left, right = self._sides(other, times, "history")
         between: tuple[Duration, Duration] = (timedelta(0), within)
