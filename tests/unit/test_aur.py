@@ -12,11 +12,12 @@ import pyarrow as pa
 import pytest
 
 from headrace.errors import StateCorrupt
+from headrace.plan.reading import ReadAhead, ReadBy, Reading
 from headrace.plan.spec import HASH, OperatorSpec
 from headrace.rows.run import Run
 from headrace.store.aur.buffer import many_ahead, soonest
 from headrace.store.aur.compact import INPUTS_MAX, ROWS_MIN, chosen
-from headrace.store.aur.log import FEW_BYTES, LOGS, logs_of, split
+from headrace.store.aur.log import FEW_BYTES, LOGS, RowLog, logs_of, split
 from headrace.store.aur.store import AurStore
 from headrace.store.rows.kept_layout import KeptLayout, ordered, pieces_of
 from headrace.testing.contracts.store_contract import SECOND, SESSION, keeping
@@ -38,15 +39,21 @@ def uniform(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headrace.testing.contracts.store_lab.batch_of", spread)
 
 
-def lab_in(folder: Path, ratio: float, share: int = SHARE) -> tuple[StoreLab, StoreModel]:
-    case = replace(keeping(SESSION), store="aur", read_ratio=ratio)
+def lab_in(
+    folder: Path, ratio: float, share: int = SHARE, by: ReadBy = "rate"
+) -> tuple[StoreLab, StoreModel]:
+    case = replace(keeping(SESSION), store="aur", read_ratio=ratio, read_by=by)
     return StoreLab(case, folder, share), StoreModel(case)
 
 
 def run(
     lab: StoreLab, model: StoreModel, epochs: int, keys: int = 30, *, compact: bool = False, start: int = 0
-) -> None:
-    """Every second a few keys begin, each with three rows in three epochs, on disk before they end."""
+) -> int:
+    """Every second a few keys begin, each with three rows in three epochs, on disk before they end.
+
+    Returns how many sessions ended.
+    """
+    ended = 0
     for now in range(start, start + epochs):
         rows = [
             Row((now - age) * keys + key, now * SECOND + key, key)
@@ -55,9 +62,12 @@ def run(
             if now >= age
         ]
         until = (now - 3) * SECOND
-        assert lab.epoch(rows, until) == model.epoch(rows, until)
+        results = model.epoch(rows, until)
+        assert lab.epoch(rows, until) == results
+        ended += len(results)
         if compact:
             lab.compact()
+    return ended
 
 
 def store_of(lab: StoreLab) -> AurStore:
@@ -65,30 +75,51 @@ def store_of(lab: StoreLab) -> AurStore:
     return lab.store
 
 
-@pytest.mark.usefixtures("uniform")
+@pytest.fixture
+def cold(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The page cache has nothing of the log."""
+    monkeypatch.setattr(RowLog, "is_cached", lambda self: False)
+
+
+@pytest.mark.usefixtures("uniform", "cold")
 def test_most_sessions_are_found_read_ahead(tmp_path: Path) -> None:
     lab, model = lab_in(tmp_path, 0.02)
     run(lab, model, 40)
-    store = store_of(lab)
-    ended = store.prefetch_hits + store.reader.reads
-    assert ended // 100 < store.prefetch_misses < ended * 7 // 100
-    assert store.reader.reads < 40, "a read serves several epochs"
+    count = store_of(lab).read_ahead
+    assert count.hits > 4 * count.misses
+    assert count.hits <= count.ahead
+    assert count.in_vain < count.ahead // 10
 
 
-def test_without_a_ratio_nothing_is_read_ahead(tmp_path: Path) -> None:
-    lab, model = lab_in(tmp_path, 0.0)
-    run(lab, model, 20)
-    store = store_of(lab)
-    assert store.prefetch_hits == 0
-    assert store.prefetch_misses > 0
+@pytest.mark.parametrize("by", ["rate", "share", "alone"])
+def test_without_a_ratio_nothing_is_read_ahead(tmp_path: Path, by: ReadBy) -> None:
+    lab, model = lab_in(tmp_path, 0.0, by=by)
+    ended = run(lab, model, 20)
+    assert store_of(lab).read_ahead == ReadAhead(misses=ended)
+
+
+@pytest.mark.usefixtures("uniform")
+def test_a_log_in_the_page_cache_is_not_read_ahead_by_rate(tmp_path: Path) -> None:
+    for by, is_ahead in (("rate", False), ("share", True)):
+        lab, model = lab_in(tmp_path / by, 0.5, by=by)  # type: ignore[arg-type]
+        run(lab, model, 20)
+        assert (store_of(lab).read_ahead.ahead > 0) is is_ahead
+
+
+@pytest.mark.parametrize("ratio", [0.05, 0.25])
+def test_the_share_is_the_share_of_the_live_sessions(ratio: float) -> None:
+    by_share = Reading("share", ratio)
+    assert many_ahead(by_share, live=1000, ending=400, bytes_max=1 << 30, bytes_of_one=100) == 1000 * ratio
+    assert many_ahead(by_share, live=1000, ending=400, bytes_max=500, bytes_of_one=100) == 5
 
 
 def test_what_fits_into_memory_is_not_read(tmp_path: Path) -> None:
     lab, model = lab_in(tmp_path, 0.02, 64 << 20)
     run(lab, model, 20)
-    assert store_of(lab).prefetch_hits == store_of(lab).prefetch_misses == 0
+    assert store_of(lab).read_ahead == ReadAhead()
 
 
+@pytest.mark.usefixtures("cold")
 def test_a_session_that_grew_after_it_was_read_ahead_is_read_again(tmp_path: Path) -> None:
     lab, model = lab_in(tmp_path, 1.0, 16 << 10)
     epochs = [
@@ -102,7 +133,7 @@ def test_a_session_that_grew_after_it_was_read_ahead_is_read_again(tmp_path: Pat
     assert store_of(lab).reader.buffer.in_vain > 5
 
 
-@pytest.mark.usefixtures("uniform")
+@pytest.mark.usefixtures("uniform", "cold")
 @pytest.mark.parametrize("said", [True, False])
 def test_a_session_that_is_expected_to_grow_is_not_read_ahead(tmp_path: Path, said: bool) -> None:
     """Every second session grows after some were read ahead; its rows say so."""
@@ -150,7 +181,7 @@ def test_a_missing_row_is_no_answer(tmp_path: Path) -> None:
     ],
 )
 def test_how_many_are_read_ahead(ratio: float, live: int, missed: int, room: int, want: int) -> None:
-    assert many_ahead(ratio, live, missed, room, 10) == want
+    assert many_ahead(Reading("rate", ratio), live, missed, room, 10) == want
 
 
 def test_sessions_are_read_ahead_as_far_as_they_are_sure_to_end() -> None:

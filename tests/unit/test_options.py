@@ -6,6 +6,7 @@ import pytest
 
 from headrace.errors import SettingError
 from headrace.plan.options import SETTINGS, Options, parse_bytes, read_options
+from headrace.plan.reading import Reading
 
 
 def test_defaults_follow_the_parallelism() -> None:
@@ -52,7 +53,7 @@ def test_every_setting_is_read() -> None:
         "executor",
         "memory",
         "upload",
-        0.1,
+        Reading("share", 0.1),
         "on",
         2.5,
         3,

@@ -53,8 +53,10 @@ class BatchProgress:
     # from the last result to the acknowledgement: the part of the commit that the batch waits for
     critical_ms: float = 0.0
     hidden_ms: float = 0.0  # seal, upload and publish that ran behind the next batch
-    prefetch_hits: int = 0  # closed sessions whose rows had been read ahead
-    prefetch_misses: int = 0  # reads for a closed session, and sessions that were read ahead in vain
+    prefetch_hits: int = 0  # sessions that ended with all rows read ahead
+    prefetch_misses: int = 0  # sessions that ended and were read from disk then
+    prefetched: int = 0  # sessions read ahead
+    prefetch_in_vain: int = 0  # sessions read ahead and not used
     store: str = ""  # the store of the state; several names while partitions migrate
     open_ms: float = 0.0  # reading the base version, where memory did not have it
     read_ms: float = 0.0  # waiting for the batch's rows
@@ -124,6 +126,8 @@ def total(batch: int, summaries: Iterable[Summary], begin_ms: float = 0.0) -> Ba
         hidden_ms=max((hidden_ms(part) for part in parts), default=0.0),
         prefetch_hits=sum(part.prefetch_hits for part in parts),
         prefetch_misses=sum(part.prefetch_misses for part in parts),
+        prefetched=sum(part.prefetched for part in parts),
+        prefetch_in_vain=sum(part.prefetch_in_vain for part in parts),
         store=", ".join(sorted({part.store for part in parts if part.store})),
         open_ms=max((part.open_ms for part in parts), default=0.0),
         read_ms=max((part.read_ms for part in parts), default=0.0),

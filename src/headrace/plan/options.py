@@ -18,6 +18,8 @@ from urllib.parse import unquote, urlsplit
 from headrace.cache.policy import POLICIES, PolicyName
 from headrace.errors import SettingError, did_you_mean
 from headrace.plan.choice import NAMES
+from headrace.plan.reading import AUTO as AUTO_READING
+from headrace.plan.reading import Reading
 from headrace.plan.timing import TIMINGS, Timing
 from headrace.plan.work.stores import StoreName
 
@@ -46,7 +48,7 @@ class Options:
     host_per: HostPer
     store: StoreName = "auto"
     commit: CommitMode = "sync"
-    read_ratio: float = 0.02
+    reading: Reading = AUTO_READING
     combine: Combine = "auto"
     amplification: float = 1.5
     instances: int = 1
@@ -154,10 +156,14 @@ def _host_per(text: str) -> str:
     return text
 
 
-def _share(text: str) -> float:
+def _reading(text: str) -> Reading:
+    if text == "auto":
+        return AUTO_READING
+    if text == "alone":
+        return Reading("alone", 0.0)
     if not re.fullmatch(r"\d*\.?\d+", text) or float(text) > 1:
-        raise ValueError("say a number from 0 to 1")
-    return float(text)
+        raise ValueError("write auto, alone, or a number from 0 to 1")
+    return Reading("share", float(text))
 
 
 def _amplification(text: str) -> float:
@@ -243,11 +249,12 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "read.ratio",
-        "read_ratio",
-        "0 to 1",
-        "0.02",
-        "part of the live sessions whose rows are read ahead, before they end (aur); 0 for none",
-        _share,
+        "reading",
+        "auto|alone|0 to 1",
+        "auto",
+        "part of the live sessions whose rows are read ahead, before they end (aur); 0 for none; auto "
+        "follows how many end, and reads nothing ahead from the page cache; alone reads each by itself",
+        _reading,
     ),
     Setting(
         "combine",
@@ -342,7 +349,7 @@ def read_options(conf: Mapping[str, str], parallelism: int) -> Options:
         "host_per": "machine",
         "store": "auto",
         "commit": "sync",
-        "read_ratio": 0.02,
+        "reading": AUTO_READING,
         "combine": "auto",
         "amplification": 1.5,
         "instances": 1,

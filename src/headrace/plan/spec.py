@@ -33,6 +33,7 @@ from headrace.plan.columns import (
     OutputColumn,
     wire_columns,
 )
+from headrace.plan.reading import DEFAULT_RATIO, ReadBy
 from headrace.plan.shown import ShownColumn
 from headrace.plan.types import arrow_type
 from headrace.plan.window import Window
@@ -104,7 +105,8 @@ class OperatorSpec:
     delays_ms: tuple[int, ...]  # one per watermark node below the operator; empty without a watermark
     partitions: int
     store: StoreName = "rmw"
-    read_ratio: float = 0.02  # aur: the part of the live sessions that is read ahead; 0 for none
+    read_ratio: float = DEFAULT_RATIO  # aur: the part of the live sessions that is read ahead; 0 for none
+    read_by: ReadBy = "rate"  # aur: how the ratio is used, and which sessions are read together
     amplification: float = 1.5  # aur: the largest size of the session log, as a multiple of its live rows
     instances: int = 1  # aur: the number of logs that sessions are split into
     shown: tuple[ShownColumn, ...] = ()  # keys and results for readers of state; changes no state
@@ -129,6 +131,8 @@ def _to_json(spec: OperatorSpec) -> str:
     members["shown"] = [asdict(column) for column in spec.shown]
     if not spec.shown:
         del members["shown"]  # as operators without it were written
+    if spec.read_by == "rate":
+        del members["read_by"]
     return json.dumps({**members, **spec.work.to_json()}, sort_keys=True)
 
 

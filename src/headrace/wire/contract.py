@@ -105,8 +105,10 @@ class Summary:
     upload_ms: float = 0.0
     critical_ms: float = 0.0  # from the last result to the acknowledgement
     hidden: Hidden | None = None  # of the version before, whose own summary came too early for it
-    prefetch_hits: int = 0  # closed sessions whose rows had been read ahead
-    prefetch_misses: int = 0  # reads at the close of a session, and rows read ahead for nothing
+    prefetch_hits: int = 0  # sessions that ended with all rows read ahead
+    prefetch_misses: int = 0  # sessions that ended and were read from disk then
+    prefetched: int = 0  # sessions read ahead
+    prefetch_in_vain: int = 0  # sessions read ahead and not used
     store: str = ""  # the layout of the version's segments
     run: int = 0  # number of the run that wrote the version
     open_ms: float = 0.0  # reading the base version, where memory did not have it

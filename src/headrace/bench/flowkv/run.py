@@ -38,9 +38,19 @@ from headrace.errors import QueryError
 
 PARTITIONS = 2
 SLICED, PER_WINDOW = "sliced", "once_per_window"  # q5 with slices, and with a copy of each row per window
-NOT_AHEAD = "nothing_ahead"  # q11_median without reading ahead
-COLD, COLD_NOT_AHEAD = "cold", "cold_nothing_ahead"  # both with state outside the page cache
-EXTRAS = {"q5": (SLICED, PER_WINDOW), "q11_median": (NOT_AHEAD, COLD, COLD_NOT_AHEAD)}
+TOGETHER, ALONE = "together", "alone"  # q11_median: closing sessions read together, or each by itself
+COLD, COLD_TOGETHER, COLD_ALONE = "cold", "cold_together", "cold_alone"  # state outside the page cache
+SWEEP = {f"cold_ratio_{ratio}": ratio for ratio in ("0.005", "0.05", "0.2")}
+AHEAD = {TOGETHER: "0", ALONE: "alone", COLD: "auto", COLD_TOGETHER: "0", COLD_ALONE: "alone", **SWEEP}
+# Reading ahead over no reading ahead; `batching` is what reading sessions together brings by itself.
+PREDICTIVE = (
+    ("predictive", COLD, COLD_ALONE),
+    ("predictive_ahead", COLD, COLD_TOGETHER),
+    ("predictive_batching", COLD_TOGETHER, COLD_ALONE),
+    ("predictive_cached", "q11_median", TOGETHER),
+    *((f"predictive_{name.removeprefix('cold_')}", name, COLD_TOGETHER) for name in SWEEP),
+)
+EXTRAS = {"q5": (SLICED, PER_WINDOW), "q11_median": tuple(AHEAD)}
 # Spark needs up to three quarters of a minute for a batch; with fewer batches its state is smaller.
 SPARK_SKIPPED = 2
 SPARK_FILES, SPARK_FILES_DENSE, SPARK_FILES_WARM = "0000[0-5]-*", "0000[0-3]-*", "000[0-5]?-*"
@@ -67,8 +77,8 @@ class Outcome:
     host_peak_bytes: int = 0
     state_bytes: int = 0  # the largest of any batch, summed over operators
     bytes_per_row: float = 0.0  # written by the first operator per input row
-    # share of the closed sessions whose rows had been read ahead, less those read in vain
-    hit_ratio: float | None = None
+    hit_ratio: float | None = None  # share of the closed sessions whose rows had been read ahead
+    in_vain: float | None = None  # share of the sessions read ahead that were not used
 
 
 Outcomes = dict[tuple[str, str], Outcome]  # by side and query
@@ -118,7 +128,7 @@ def _inputs(name: str) -> tuple[str, ...]:
         return ("dense",)
     if name == "q7":
         return ("busy",)
-    if name in (COLD, COLD_NOT_AHEAD):
+    if name.startswith(COLD):
         return ("long",)
     return ("fine",) if name in (SLICED, PER_WINDOW) else ("bid",)
 
@@ -167,8 +177,7 @@ def queries_of(side: str, names: Sequence[str]) -> list[str]:
 
 def _measure(spark: Any, side: str, name: str, scale: Scale, scratch: Path) -> Outcome:
     reset_peaks(spark)
-    is_cold = name in (COLD, COLD_NOT_AHEAD)
-    with cold_files(scratch / side) if is_cold else nullcontext():
+    with cold_files(scratch / side) if name.startswith(COLD) else nullcontext():
         ran = _run(spark, side, name, scratch / "input", scratch / side)
     skipped = scale.of(_inputs(name)[0]).skipped
     rate = ran.rows_per_s(min(skipped, SPARK_SKIPPED) if side == "spark" else skipped)
@@ -192,13 +201,11 @@ def _query(spark: Any, side: str, name: str, files: Path) -> Any:
     (bids,) = streams
     if name in (SLICED, PER_WINDOW):
         return queries.q5(bids) if name == SLICED else queries.counts_per_window(bids)
-    if name == COLD:
-        return queries.q11_median(bids)
-    if name in (NOT_AHEAD, COLD_NOT_AHEAD):
-        spark.conf.set(READ_RATIO, "0")
-        unread = queries.q11_median(bids)
+    if name in AHEAD:
+        spark.conf.set(READ_RATIO, AHEAD[name])
+        sessions = queries.q11_median(bids)
         spark.conf.unset(READ_RATIO)
-        return unread
+        return sessions
     return (flowkv_spark.OVER_BIDS if side == "spark" else queries.OVER_BIDS)[name](bids)
 
 
@@ -223,7 +230,9 @@ def _with_host(spark: Any, ran: Ran, rate: float) -> Outcome:
     written = sum(batch.written_bytes for batch in first) / max(1, sum(ran.rows.values()))
     ended = sum(batch.prefetch_hits + batch.prefetch_misses for batch in first)
     hits = sum(batch.prefetch_hits for batch in first) / ended if ended else None
-    return Outcome(rate, host_peak_bytes(spark), max(by_batch.values(), default=0), written, hits)
+    prefetched = sum(batch.prefetched for batch in first)
+    in_vain = sum(batch.prefetch_in_vain for batch in first) / prefetched if prefetched else None
+    return Outcome(rate, host_peak_bytes(spark), max(by_batch.values(), default=0), written, hits, in_vain)
 
 
 def _nearest_source(batches: dict[str, Any]) -> str:
@@ -253,11 +262,8 @@ def summarize(scale: Scale, names: Sequence[str], outcomes: Outcomes, console: C
         ratios["slices"] = once.bytes_per_row / per_window.bytes_per_row
         stored = [f"{one.bytes_per_row:.1f} bytes per bid" for one in (once, per_window)]
         console.print(f"q5 stores {stored[0]}; once per window it would be {stored[1]}")
-    ahead = outcomes.get(("headrace", "q11_median"))
-    for ratio, on, off in (
-        ("predictive", COLD, COLD_NOT_AHEAD),
-        ("predictive_cached", "q11_median", NOT_AHEAD),
-    ):
+    cold = outcomes.get(("headrace", COLD))
+    for ratio, on, off in PREDICTIVE:
         ahead, not_ahead = outcomes.get(("headrace", on)), outcomes.get(("headrace", off))
         if ahead and not_ahead:
             ratios[ratio] = ahead.rows_per_s / not_ahead.rows_per_s
@@ -270,7 +276,8 @@ def summarize(scale: Scale, names: Sequence[str], outcomes: Outcomes, console: C
         failed=[f"{side}.{name}" for side, name in expected if (side, name) not in outcomes],
         memory_mb=report.mb(scale.memory_bytes),
         host_peak_mb={name: report.mb(one.host_peak_bytes) for name, one in hosted.items()},
-        hit_ratio=ahead.hit_ratio if ahead else None,
+        hit_ratio=cold.hit_ratio if cold else None,
+        in_vain=cold.in_vain if cold else None,
         state_mb={name: round(one.state_bytes / 1e6, 1) for name, one in hosted.items()},
     )
 

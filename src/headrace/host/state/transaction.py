@@ -73,7 +73,7 @@ class PartitionTransaction:
         self._waiting_rows = self._waiting_bytes = 0
         self._rows_in = self._rows_out = 0
         self._late_before = store.late_rows
-        self._ahead_before = _read_ahead(store)
+        self._ahead_before = store.read_ahead
         self._reads = ReadAccount(store)
         self._frontiers: list[int | None] = []
         self._watermark_ms: int | None = None
@@ -236,7 +236,7 @@ class PartitionTransaction:
     def _summary(self, committed: Committed, previous: PipelineEpoch | None) -> Summary:
         spent_ms = {**self._spent_ms, **self._strategy.spent_ms}
         ms = {step: round(spent, 3) for step, spent in spent_ms.items()}
-        manifest, (hits, misses) = committed.manifest, _read_ahead(self.store)
+        manifest, ahead = committed.manifest, self.store.read_ahead.since(self._ahead_before)
         return Summary(
             partition=self._ticket.partition,
             version=manifest.version,
@@ -257,8 +257,10 @@ class PartitionTransaction:
             wait_previous_ms=ms["wait"],
             critical_ms=ms["critical"],
             hidden=_hidden(previous),
-            prefetch_hits=hits - self._ahead_before[0],
-            prefetch_misses=misses - self._ahead_before[1],
+            prefetch_hits=ahead.hits,
+            prefetch_misses=ahead.misses,
+            prefetched=ahead.ahead,
+            prefetch_in_vain=ahead.in_vain,
             store=manifest.store,
             run=manifest.run,
             open_ms=self._versions.opened_ms,
@@ -277,11 +279,6 @@ def _hidden(epoch: PipelineEpoch | None) -> Hidden | None:
     spans = tuple(Span(name, end_ms - round(ms[name]), end_ms) for name, end_ms in epoch.ended_ms.items())
     version = epoch.work.version
     return Hidden(version, ms.get("seal", 0.0), ms.get("upload", 0.0), ms.get("publish", 0.0), spans)
-
-
-def _read_ahead(store: Store) -> tuple[int, int]:
-    """Hits and misses of the rows that the store read ahead."""
-    return store.prefetch_hits, store.prefetch_misses
 
 
 def _ordered(block: pa.RecordBatch) -> pa.RecordBatch:

@@ -30,8 +30,10 @@ COUNTERS = {
     "rows_out": ("output_rows", "Rows that went out."),
     "late_rows": ("late_rows", "Rows that came after their window had closed."),
     "written_bytes": ("written_bytes", "Bytes written to segments and log."),
-    "prefetch_hits": ("prefetch_hits", "Sessions whose rows were in memory when they ended."),
-    "prefetch_misses": ("prefetch_misses", "Reads because a session ended, and reads for nothing."),
+    "prefetch_hits": ("prefetch_hits", "Sessions that ended with all rows read ahead."),
+    "prefetch_misses": ("prefetch_misses", "Sessions that ended and were read from disk then."),
+    "prefetched": ("prefetched", "Sessions read ahead."),
+    "prefetch_in_vain": ("prefetch_in_vain", "Sessions read ahead and not used."),
 }
 READS = {
     "looked_up": ("state_lookups", "Keys that memory did not have."),

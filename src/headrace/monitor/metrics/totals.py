@@ -13,7 +13,8 @@ from headrace.coordinator.progress import BatchProgress
 from headrace.monitor.picture.phases import Split, hidden_ms, waited_ms
 from headrace.monitor.records import Record
 
-COUNTED = ("rows_in", "rows_out", "late_rows", "written_bytes", "prefetch_hits", "prefetch_misses")
+PREFETCH = ("prefetch_hits", "prefetch_misses", "prefetched", "prefetch_in_vain")
+COUNTED = ("rows_in", "rows_out", "late_rows", "written_bytes", *PREFETCH)
 READ = ("looked_up", "hits", "blocks", "bytes")  # of `BatchProgress.reads`
 PENDING = 8  # batches whose hidden part may still come
 

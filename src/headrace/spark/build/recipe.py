@@ -147,7 +147,8 @@ def chosen(blueprint: Blueprint, options: Options, store: StoreName) -> tuple[Bl
     spec = replace(
         spec,
         store=choice.store,
-        read_ratio=options.read_ratio,
+        read_ratio=options.reading.ratio,
+        read_by=options.reading.by,
         amplification=options.amplification,
         instances=options.instances,
         work=spec.work.combining() if combines(spec, options.combine) else spec.work,

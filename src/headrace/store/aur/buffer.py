@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from headrace.kernels.sessions.rows import among
+from headrace.plan.reading import Reading
 from headrace.rows.arrays import I64, U64, Flags
 from headrace.rows.run import Run
 from headrace.store.append.merge import concatenated, no_rows
@@ -21,16 +22,18 @@ from headrace.store.rows.kept_layout import KeptLayout, ordered, taken
 AHEAD = 16  # as many times the sessions that end at once are read ahead, if that is more than the ratio
 
 
-def many_ahead(ratio: float, live: int, ending: int, bytes_max: int, bytes_of_one: int) -> int:
-    """How many sessions to read ahead: by the ratio or by how many end at once, as far as memory goes.
+def many_ahead(reading: Reading, live: int, ending: int, bytes_max: int, bytes_of_one: int) -> int:
+    """How many sessions to read ahead: by the ratio, and by rate also by how many end at once.
 
-    None, where memory would not last for twice as many as end at once: what ends next is found by looking
-    through all timers, and each block would be read again for the next batch anyway.
+    By rate, none are read ahead if memory does not fit twice as many as end at once. What ends next is
+    found by a scan of all timers, and each block would be read again for the next batch anyway.
     """
-    if ratio <= 0:
+    if reading.ratio <= 0:
         return 0
     fit = bytes_max // max(1, bytes_of_one)
-    return 0 if fit < 2 * ending else min(max(int(ratio * live), AHEAD * ending), fit)
+    if reading.by == "share":
+        return min(int(reading.ratio * live), fit)
+    return 0 if fit < 2 * ending else min(max(int(reading.ratio * live), AHEAD * ending), fit)
 
 
 def soonest(ends: I64, many: int, at_least: int, seen_us: int | None) -> I64:
@@ -65,7 +68,7 @@ class PrefetchBuffer:
 
     def __len__(self) -> int:
         """How many hashes it has rows of."""
-        return int(np.count_nonzero(np.diff(self._run.order))) + 1 if len(self._run) else 0
+        return hashes_in(self._run)
 
     def lacks(self, hashes: U64) -> Flags:
         """Of which hashes nothing is here."""
@@ -81,16 +84,23 @@ class PrefetchBuffer:
         if not kept.all():
             self._run = taken(self.layout, self._run, kept)
 
-    def put(self, run: Run, bytes_max: int) -> None:
-        """Take rows of hashes that are not here; more than fits is left out, whole hashes at a time."""
+    def put(self, run: Run, bytes_max: int) -> int:
+        """Adds rows of new hashes as far as whole hashes fit; returns the number of hashes added."""
         fit = _rows_that_fit(run, max(0, bytes_max - self.nbytes))
-        if fit:
-            part = taken(self.layout, run, slice(0, fit))
-            self._run = ordered(concatenated([self._run, part], self.layout))
+        if not fit:
+            return 0
+        part = taken(self.layout, run, slice(0, fit))
+        self._run = ordered(concatenated([self._run, part], self.layout))
+        return hashes_in(part)
 
     def clear(self) -> None:
         self.in_vain += len(self)
         self._run = no_rows(self.layout)
+
+
+def hashes_in(run: Run) -> int:
+    """How many hashes an ordered run has."""
+    return int(np.count_nonzero(np.diff(run.order))) + 1 if len(run) else 0
 
 
 def _rows_that_fit(run: Run, bytes_max: int) -> int:

@@ -24,6 +24,7 @@ from headrace.store.segments.merge import Source
 from headrace.store.segments.reader import Segment, index_bytes
 
 LOGS = ("log", "log1", "log2", "log3")  # the kinds of the instances' segments
+CACHED_SHARE = 0.9  # of the log in the page cache: reading ahead would only copy
 FEW_BYTES = 16 << 20  # a compaction may always take that much memory beside the share
 
 
@@ -125,6 +126,12 @@ class RowLog:
     def on_disk(self) -> bool:
         """Whether a read may have to go to the disk."""
         return bool(self.spilled) or len(self.resident) < len(self.segments)  # no other ones are held
+
+    def is_cached(self) -> bool:
+        """Whether nearly all reads of the segments are served without the disk."""
+        stored = [segment for segment in (*self.segments, *self.spilled) if segment not in self.resident]
+        size = sum(segment.size for segment in stored)
+        return sum(segment.resident_share() * segment.size for segment in stored) >= CACHED_SHARE * size
 
     def read(self, hashes: U64, turns: I64 | None = None) -> Run:
         """All rows of ordered, distinct hashes, ordered by hash; one scan for all, or each in its turn."""

@@ -2,8 +2,8 @@
 
 Sessions are taken in the order of their hashes, in parts of a bounded number of rows, so that a block of
 the log is read once for all of them. When much of a part must be read from disk, rows of sessions that are
-expected to end next, and that lie in the same range of hashes, are read with it into the prefetch buffer.
-Without a read ratio each session is read by itself, and nothing ahead.
+expected to end next are read with it into the prefetch buffer, if they lie in the same range of hashes.
+By rate, nothing is read ahead while the page cache has the log. Read alone, each session is read by itself.
 Invariant: rows that were read ahead are used only where they are all that the session counts.
 Threads: the partition's own.
 """
@@ -18,6 +18,7 @@ import numpy as np
 
 from headrace.errors import StateCorrupt
 from headrace.kernels.sessions.rows import among
+from headrace.plan.reading import Reading
 from headrace.rows.arrays import I64, U64, Flags
 from headrace.rows.chunks import READ_ROWS
 from headrace.rows.run import Run
@@ -51,29 +52,23 @@ class Part:
 
 @dataclass
 class SessionReader:
-    """Finds the rows of sessions; `hits` and `reads` count since the store was opened.
-
-    Of sessions that are read together one asked for it, and the others had their rows when they asked.
-    """
+    """Finds the rows of sessions; the counts are of sessions, since the store was opened."""
 
     layout: KeptLayout
     sessions: SessionStore
     log: RowLog
     share: Share
-    hits: int = 0  # sessions that ended, whose rows had been read with those of another one
-    reads: int = 0  # from disk, because a session ended whose rows were not there
+    hits: int = 0  # ended, with all rows in the prefetch buffer
+    misses: int = 0  # ended, and read from disk then
+    ahead: int = 0  # read ahead
     seen_us: int | None = None  # the latest event time so far
     ahead_us: int | None = None  # what was read ahead has ended by then
     buffer: PrefetchBuffer = field(init=False)
 
-    @property
-    def misses(self) -> int:
-        """Reads from disk, and sessions that were read ahead for nothing."""
-        return self.reads + self.buffer.in_vain
-
     def __post_init__(self) -> None:
         self.buffer = PrefetchBuffer(self.layout)
         self._row_bytes = 8 * (self.layout.width + 1)  # as last seen
+        self._reading = Reading(self.layout.spec.read_by, self.layout.spec.read_ratio)
 
     def parts(self, ending: Run, watermark_us: int | None, room: int) -> Iterator[Part]:
         """The rows of sessions that end, which are ordered by hash; `room` is memory to read into."""
@@ -84,7 +79,7 @@ class SessionReader:
             for sessions, _ in self._cut(ending):
                 times = int(layout.firsts(sessions).min()), int(layout.lasts(sessions).max())
                 yield self._matched(sessions, self.log.read_held(distinct(sessions.order), *times))
-        elif self.layout.spec.read_ratio <= 0:
+        elif self._reading.by == "alone":
             yield from self._one_by_one(ending)
         else:
             yield from self._together(ending, watermark_us)
@@ -96,7 +91,7 @@ class SessionReader:
             sessions = ordered(part)
             hashes = distinct(sessions.order)
             lasts = self.sessions.layout.lasts(sessions)[np.searchsorted(sessions.order, hashes)]
-            self.reads += len(sessions)
+            self.misses += len(sessions)
             yield self._matched(sessions, self.log.read(hashes, np.argsort(lasts, kind="stable")))
 
     def _together(self, ending: Run, watermark_us: int | None) -> Iterator[Part]:
@@ -110,8 +105,7 @@ class SessionReader:
                 yield self._matched(rows_where(sessions, whole), buffered)
             missed = rows_where(sessions, ~whole)
             self.buffer.drop(hashes, distinct(missed.order))
-            reads = 1 if len(missed) else 0
-            self.hits, self.reads = self.hits + len(sessions) - reads, self.reads + reads
+            self.hits, self.misses = self.hits + len(sessions) - len(missed), self.misses + len(missed)
             if len(missed) > MISSED_MANY * len(sessions) and nearest is None:
                 nearest = self._nearest(ending, watermark_us)
             if len(missed):
@@ -157,7 +151,7 @@ class SessionReader:
         rows = self.log.read(np.sort(np.concatenate([missed, ahead])))
         self._row_bytes = max(1, rows.nbytes // max(1, len(rows)))
         if len(ahead):
-            self.buffer.put(pick(rows, ahead), self.buffer_max)
+            self.ahead += self.buffer.put(pick(rows, ahead), self.buffer_max)
         return pick(rows, missed)
 
     @property
@@ -169,15 +163,15 @@ class SessionReader:
         store, layout = self.sessions, self.sessions.layout
         each = int(layout.counts(ending).mean() * self._row_bytes)
         live, room = store.keys_after(watermark_us), self.buffer_max - self.buffer.nbytes
-        many = many_ahead(layout.spec.read_ratio, live, len(ending), room, each)
-        if many == 0 or watermark_us is None:
+        many = many_ahead(self._reading, live, len(ending), room, each)
+        if many == 0 or watermark_us is None or (self._reading.by == "rate" and self.log.is_cached()):
             return np.empty(0, np.uint64)
         wanted = many + len(self.buffer)
         in_memory = store.table.nearest(layout.closed_through(watermark_us), wanted)
         nearest = [in_memory, *self._nearest_on_disk(wanted, watermark_us)]
         ends, hashes = (np.concatenate(parts) for parts in zip(*nearest, strict=True))
         lacking = np.flatnonzero(self.buffer.lacks(hashes))
-        chosen = lacking[soonest(ends[lacking], many, int(layout.spec.read_ratio * live), self.seen_us)]
+        chosen = lacking[soonest(ends[lacking], many, int(self._reading.ratio * live), self.seen_us)]
         ends, hashes = ends[chosen], hashes[chosen]
         self.ahead_us = max(self.ahead_us or watermark_us, int(ends.max(initial=watermark_us)))
         return distinct(hashes)

@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from headrace.plan.reading import ReadAhead
 from headrace.plan.spec import OperatorSpec
 from headrace.rows.arrays import Flags
 from headrace.rows.run import Run
@@ -118,12 +119,9 @@ class AurStore(Store):
         return self.sessions.looks_up
 
     @property
-    def prefetch_hits(self) -> int:
-        return self.reader.hits
-
-    @property
-    def prefetch_misses(self) -> int:
-        return self.reader.misses
+    def read_ahead(self) -> ReadAhead:
+        reader = self.reader
+        return ReadAhead(reader.hits, reader.misses, reader.ahead, reader.buffer.in_vain)
 
     # ── rows in ──────────────────────────────────────────────────────────────────────────────
 

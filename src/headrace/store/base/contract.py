@@ -20,6 +20,7 @@ from typing import Literal
 
 import pyarrow as pa
 
+from headrace.plan.reading import ReadAhead
 from headrace.plan.spec import OperatorSpec, StoreName
 from headrace.store.base.files import Files, Gathered, Staging
 from headrace.store.base.jobs import Job
@@ -95,14 +96,9 @@ class Store(ABC):
         return StateWaits()
 
     @property
-    def prefetch_hits(self) -> int:
-        """Reads since the store was opened that found their rows read ahead."""
-        return 0
-
-    @property
-    def prefetch_misses(self) -> int:
-        """Reads since the store was opened that did not find their rows read ahead."""
-        return 0
+    def read_ahead(self) -> ReadAhead:
+        """The sessions that ended since the store was opened, and those that were read ahead."""
+        return ReadAhead()
 
     # ── requests of a processor ──────────────────────────────────────────────────────────────
 

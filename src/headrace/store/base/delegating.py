@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
+from headrace.plan.reading import ReadAhead
 from headrace.plan.spec import OperatorSpec, StoreName
 from headrace.store.base.contract import Request, Store
 from headrace.store.base.files import Files, Gathered, Staging
@@ -100,12 +101,8 @@ class DelegatingStore(Store):
         return self._inner.waited()
 
     @property
-    def prefetch_hits(self) -> int:
-        return self._inner.prefetch_hits
-
-    @property
-    def prefetch_misses(self) -> int:
-        return self._inner.prefetch_misses
+    def read_ahead(self) -> ReadAhead:
+        return self._inner.read_ahead
 
     # ── requests of a processor ──────────────────────────────────────────────────────────────
 

@@ -46,6 +46,9 @@ class SstFile:
     def rows_of(self, number: int, hashes: U64, turns: I64 | None = None) -> Run:
         self._refuse()
 
+    def resident_share(self) -> float:
+        self._refuse()
+
     def release(self, number: int) -> None:
         """It has nothing in memory."""
 

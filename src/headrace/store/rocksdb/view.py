@@ -149,6 +149,10 @@ class RocksView:
     def last(self) -> int:
         return max(self.sections)
 
+    def resident_share(self) -> float:
+        """RocksDB has its own cache; reading ahead goes by the setting alone."""
+        return 0.0
+
     def release(self, number: int) -> None:
         """A view has no index in memory."""
 

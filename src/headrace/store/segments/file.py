@@ -20,6 +20,7 @@ import numpy as np
 from headrace.errors import StateCorrupt
 from headrace.files.logical import LogicalFile
 from headrace.files.opened import OpenFile
+from headrace.files.residency import resident_share
 from headrace.format import segment as form
 from headrace.format.segment import Footer, SectionEntry
 from headrace.kernels.core.checksum import xxh64
@@ -234,6 +235,10 @@ class SegmentFile:
             by_hash = np.argsort(of_row, kind="stable")
             of_row, words = of_row[by_hash], words[by_hash]
         return Run(hashes[of_row], words, heap)
+
+    def resident_share(self) -> float:
+        """The share of its bytes that the page cache has."""
+        return self._reading(lambda fd: resident_share(fd, self.size))
 
     def _fetch_all(self, fd: int, number: int, hashes: U64, turns: I64 | None) -> tuple[I64, U64, U8]:
         index = self._index(number, fd)

@@ -72,6 +72,9 @@ class Segment(Protocol):
     def rows_of(self, number: int, hashes: U64, turns: I64 | None = None) -> Run:
         """All rows of ordered, distinct hashes as one ordered run."""
 
+    def resident_share(self) -> float:
+        """The share of its bytes that are read without the disk."""
+
     def release(self, number: int) -> None:
         """Frees the memory of a section's index."""
 
