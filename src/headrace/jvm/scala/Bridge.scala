@@ -15,15 +15,16 @@ object Bridge {
 
   /** A tiny query through a node of this jar, in a task of its own. */
   def probe(session: SparkSession): Long = {
-    StatefulExec(Nil, new Settings("""{"name":"probe","uid":"probe"}"""), session.range(1).queryExecution.sparkPlan, None, None, None)
+    StatefulExec(new StructType, Nil, new Settings("""{"name":"probe","uid":"probe"}"""), session.range(1).queryExecution.sparkPlan, None, None, None)
     Internals.ofRows(session, ProbeNode(session.range(1).queryExecution.analyzed)).collect().length.toLong
   }
 
   /** The rows of `df` through an operator whose results have the schema given as JSON. */
   def place(df: Dataset[_], schema: String, settings: String): Dataset[_] = {
-    val plan = df.queryExecution.analyzed
+    val (plan, described) = (df.queryExecution.analyzed, new Settings(settings))
     val results = DataTypeUtils.toAttributes(DataType.fromJson(schema).asInstanceOf[StructType])
-    Internals.ofRows(df.sparkSession, StateNode(plan, results, new Settings(settings)))
+    val packets = PacketNode.over(plan, described.packetLimits)
+    Internals.ofRows(df.sparkSession, StateNode(packets, plan.schema, results, described))
   }
 
   /** The rows of a batch DataFrame as a stream that has them in its first batch only. */

@@ -5,53 +5,52 @@ import java.nio.ByteBuffer
 import java.nio.channels.SocketChannel
 
 import com.fasterxml.jackson.databind.JsonNode
-import org.apache.arrow.vector.VectorSchemaRoot
-import org.apache.arrow.vector.ipc.{ArrowStreamReader, ArrowStreamWriter}
+import org.apache.arrow.vector.ipc.{ArrowStreamReader, WriteChannel}
+import org.apache.arrow.vector.ipc.message.MessageSerializer
 import org.apache.arrow.vector.types.pojo.Schema
 
 import org.apache.spark.{SparkException, TaskContext}
 import org.apache.spark.sql.catalyst.InternalRow
-import org.apache.spark.sql.catalyst.expressions.{Attribute, UnsafeProjection}
-import org.apache.spark.sql.types.StructType
+import org.apache.spark.sql.catalyst.expressions.{Attribute, UnsafeRow}
 
 /**
- * One transaction at one host: header, rows and the word that ends them; then results and the trailer.
+ * One transaction at one host: header, packets of rows and the word that ends them; then results and the trailer.
  *
  * The host answers when it has all rows, so one thread sends and then reads. Closing the connection before the
- * trailer aborts the transaction. Memory: one batch of rows and one of results.
+ * trailer aborts the transaction. Memory: one packet and one batch of results.
  */
 class HostExchange(
     settings: Settings,
     place: HostPlace,
     header: JsonNode,
-    rowSchema: StructType,
     arrowSchema: Schema,
     results: Seq[Attribute],
     context: TaskContext,
-    input: Iterator[InternalRow]) {
+    packets: Iterator[InternalRow]) {
   private val allocator = Internals.allocator(s"headrace ${settings.name}")
   private var channel: SocketChannel = _
   private var reader: ArrowStreamReader = _
   private var closed = false
 
   /** The host's results, row by row; `ended` gets the trailer's summary after the last one. */
-  def rows(projection: UnsafeProjection, ended: JsonNode => Unit): Iterator[InternalRow] =
+  def rows(ended: JsonNode => Unit): Iterator[InternalRow] =
     new Iterator[InternalRow] {
-      private var current: java.util.Iterator[InternalRow] = _
+      private val converted = new ResultRows(results)
+      private var current: Iterator[InternalRow] = _
       private var isOver = false
 
       override def hasNext: Boolean = {
-        if (current == null) current = { start(); java.util.Collections.emptyIterator[InternalRow]() }
+        if (current == null) current = { start(); Iterator.empty }
         while (!isOver && !current.hasNext) {
           context.killTaskIfInterrupted()
-          if (reading(reader.loadNextBatch())) current = Internals.rowsOf(reader.getVectorSchemaRoot)
+          if (reading(reader.loadNextBatch())) current = converted.of(reader.getVectorSchemaRoot)
           else { isOver = true; ended(reading(trailer())); close() }
         }
         !isOver
       }
       override def next(): InternalRow = {
         if (!hasNext) throw new NoSuchElementException
-        projection(current.next())
+        current.next()
       }
     }
 
@@ -73,25 +72,14 @@ class HostExchange(
     Internals.compare(settings.name, reading(reader.getVectorSchemaRoot), results)
   }
 
+  /** An Arrow stream: the schema, the packets as they are, the end of the stream, the word. */
   private def send(): Unit = {
-    val root = VectorSchemaRoot.create(arrowSchema, allocator)
-    try {
-      val rows = Internals.writer(root)
-      val out = new ArrowStreamWriter(root, null, channel)
-      out.start()
-      var count = 0
-      while (input.hasNext) {
-        rows.write(input.next())
-        count += 1
-        if (count == settings.maxRecords || (count % 256 == 0 && rows.sizeInBytes() > settings.maxBytes)) {
-          rows.finish(); out.writeBatch(); rows.reset(); count = 0
-          context.killTaskIfInterrupted()
-        }
-      }
-      if (count > 0) { rows.finish(); out.writeBatch() }
-      out.end()
-      Frames.put(channel, ByteBuffer.wrap(HostExchange.AllSent))
-    } finally root.close()
+    MessageSerializer.serialize(new WriteChannel(channel), arrowSchema)
+    packets.foreach { packet =>
+      Frames.put(channel, PacketBuffer.messageOf(packet.asInstanceOf[UnsafeRow]))
+      context.killTaskIfInterrupted()
+    }
+    Frames.put(channel, ByteBuffer.wrap(HostExchange.StreamEnd ++ HostExchange.AllSent))
   }
 
   /** The host's first byte: results follow, or an error does. */
@@ -119,6 +107,7 @@ class HostExchange(
 }
 
 object HostExchange {
+  val StreamEnd: Array[Byte] = Array[Byte](-1, -1, -1, -1, 0, 0, 0, 0)
   val AllSent: Array[Byte] = "DONE".getBytes(java.nio.charset.StandardCharsets.US_ASCII)
   val Results: Byte = 'R'
 }

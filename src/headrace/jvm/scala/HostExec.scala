@@ -9,10 +9,13 @@ import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.catalyst.expressions.{Attribute, AttributeSet}
 import org.apache.spark.sql.catalyst.plans.physical.{Partitioning, UnknownPartitioning}
 import org.apache.spark.sql.execution.{SparkPlan, UnaryExecNode}
+import org.apache.spark.sql.types.StructType
 import org.apache.spark.util.CollectionAccumulator
 
 /** What both execs share: a batch begins at the coordinator once, when Spark plans it; tasks get the answer. */
 trait HostExec extends UnaryExecNode {
+  /** The rows inside of the packets. */
+  def input: StructType
   def results: Seq[Attribute]
   def settings: Settings
 
@@ -50,7 +53,7 @@ trait HostExec extends UnaryExecNode {
     val begun = begin()
     val rows = Internals.spread(child.execute(), settings)
     val task = new HostTask(
-      settings, Json.text(begun), watermarkMs(begun), new EventTimes(child, settings, begun.get("ticket")), child.schema,
+      settings, Json.text(begun), watermarkMs(begun), new EventTimes(child, settings, begun.get("ticket")), input,
       results, conf.sessionLocalTimeZone, report)
     new PlacedRdd(rows, task, placesOf(begun))
   }

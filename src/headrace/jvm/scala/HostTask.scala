@@ -5,7 +5,7 @@ import com.fasterxml.jackson.databind.node.ObjectNode
 
 import org.apache.spark.{SparkEnv, TaskContext}
 import org.apache.spark.sql.catalyst.InternalRow
-import org.apache.spark.sql.catalyst.expressions.{Attribute, UnsafeProjection}
+import org.apache.spark.sql.catalyst.expressions.Attribute
 import org.apache.spark.sql.types.StructType
 
 /** What one task of a batch needs; made on the driver, sent with the tasks. */
@@ -25,10 +25,9 @@ class HostTask(
     val owner = plan.get("partitions").get(partition)
     val place = new HostPlace(settings, plan.get("ticket"), owner, partition)
     val header = headerOf(plan.get("ticket"), owner, partition, context.taskAttemptId())
-    val exchange = new HostExchange(settings, place, header, rowSchema, Internals.arrowSchema(rowSchema, zone), results, context, rows)
+    val exchange = new HostExchange(settings, place, header, Internals.arrowSchema(rowSchema, zone), results, context, rows)
     context.addTaskCompletionListener[Unit](_ => exchange.close())
-    val projection = UnsafeProjection.create(results, results)
-    exchange.rows(projection, summary => told.add(partition, context.taskAttemptId(), place.machine, executor, summary))
+    exchange.rows(summary => told.add(partition, context.taskAttemptId(), place.machine, executor, summary))
   }
 
   private def headerOf(ticket: JsonNode, owner: JsonNode, partition: Int, attempt: Long): ObjectNode = {

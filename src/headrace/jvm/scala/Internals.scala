@@ -15,7 +15,6 @@ import org.apache.spark.sql.catalyst.expressions.{Attribute, PythonUDF}
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan
 import org.apache.spark.sql.classic.{Dataset, SparkSession}
 import org.apache.spark.sql.execution.SparkPlan
-import org.apache.spark.sql.execution.arrow.ArrowWriter
 import org.apache.spark.sql.execution.python.MapInArrowExec
 import org.apache.spark.sql.execution.streaming.AvailableNowTrigger
 import org.apache.spark.sql.execution.streaming.operators.stateful._
@@ -103,8 +102,6 @@ object Internals {
   def allocator(name: String): BufferAllocator = ArrowUtils.rootAllocator.newChildAllocator(name, 0, Long.MaxValue)
 
   def arrowSchema(schema: StructType, zone: String): Schema = ArrowUtils.toArrowSchema(schema, zone, true, false)
-
-  def writer(root: VectorSchemaRoot): ArrowWriter = ArrowWriter.create(root)
 
   def rowsOf(root: VectorSchemaRoot): java.util.Iterator[InternalRow] = {
     val columns = root.getFieldVectors.asScala.map(vector => new ArrowColumnVector(vector): ColumnVector).toArray

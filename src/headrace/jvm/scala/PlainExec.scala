@@ -5,9 +5,10 @@ import com.fasterxml.jackson.databind.node.ObjectNode
 
 import org.apache.spark.sql.catalyst.expressions.Attribute
 import org.apache.spark.sql.execution.SparkPlan
+import org.apache.spark.sql.types.StructType
 
 /** The operator in a checkpoint that began as a stateless plan: Spark must go on taking it for one. */
-case class PlainExec(results: Seq[Attribute], settings: Settings, child: SparkPlan) extends HostExec {
+case class PlainExec(input: StructType, results: Seq[Attribute], settings: Settings, child: SparkPlan) extends HostExec {
   override protected def batchRequest(): ObjectNode = {
     val place = Checkpoints.place(sparkContext, settings.name)
     Json.empty.put("query", place.query).put("run", place.run).put("batch", place.batch).put("node", id).put("stateful", false)

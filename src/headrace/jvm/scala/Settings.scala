@@ -27,8 +27,10 @@ final class Settings(val text: String) extends Serializable {
   def clock: String = root.get("clock").asText
   def coordinator: String = root.get("coordinator").asText
   def secret: String = root.get("secret").asText
-  def maxRecords: Int = root.get("max_records").asInt
-  def maxBytes: Long = root.get("max_bytes").asLong
+  def packetLimits: PacketLimits = {
+    val limits = root.get("packets")
+    PacketLimits(limits.get("rows").asInt, limits.get("bytes").asLong, limits.get("total_bytes").asLong)
+  }
   def python: String = root.get("python").asText
   def hostPer: String = root.get("host_per").asText
   def pythonFiles: Seq[String] = root.get("python_files").elements.asScala.map(_.asText).toSeq

@@ -3,12 +3,13 @@ package org.apache.spark.sql.headrace
 import org.apache.spark.sql.catalyst.analysis.MultiInstanceRelation
 import org.apache.spark.sql.catalyst.expressions.{Attribute, AttributeSet}
 import org.apache.spark.sql.catalyst.plans.logical.{LogicalPlan, UnaryNode}
+import org.apache.spark.sql.types.StructType
 
 /**
- * The operator in a logical plan. All columns of its child are referenced, or pruning would drop them; a
+ * The operator in a logical plan, over packets of rows of the schema `input`. All columns of its child are referenced, or pruning would drop them; a
  * self-join makes a new instance with new output attributes.
  */
-case class StateNode(child: LogicalPlan, results: Seq[Attribute], settings: Settings)
+case class StateNode(child: LogicalPlan, input: StructType, results: Seq[Attribute], settings: Settings)
     extends UnaryNode
     with MultiInstanceRelation {
   def operatorName: String = settings.name

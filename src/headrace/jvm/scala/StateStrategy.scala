@@ -10,10 +10,12 @@ class StateStrategy extends SparkStrategy {
     case FirstBatchNode(child) => (if (FirstBatch.isNow) planLater(child) else FirstBatch.empty(plan.output)) :: Nil
     case PacedNode(child, settings) if Checkpoints.isPlain(settings.name) => planLater(child) :: Nil
     case PacedNode(child, settings) => PacedExec(settings, planLater(child), None, None, None) :: Nil
-    case StateNode(child, results, settings) if Checkpoints.isPlain(settings.name) =>
-      PlainExec(results, settings, planLater(child)) :: Nil
-    case StateNode(child, results, settings) =>
-      StatefulExec(results, settings, planLater(child), None, None, None) :: Nil
+    case PacketNode(child, partition, partitions, limits, packed) =>
+      PacketExec(planLater(child), partition, partitions, limits, packed) :: Nil
+    case StateNode(child, input, results, settings) if Checkpoints.isPlain(settings.name) =>
+      PlainExec(input, results, settings, planLater(child)) :: Nil
+    case StateNode(child, input, results, settings) =>
+      StatefulExec(input, results, settings, planLater(child), None, None, None) :: Nil
     case _ => Nil
   }
 }

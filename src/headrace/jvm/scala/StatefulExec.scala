@@ -13,9 +13,11 @@ import org.apache.spark.sql.execution.SparkPlan
 import org.apache.spark.sql.execution.streaming.operators.stateful._
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.streaming.StateOperatorProgress
+import org.apache.spark.sql.types.StructType
 
 /** The operator as one of Spark's stateful operators. State is at the hosts; Spark keeps no store for it. */
 case class StatefulExec(
+    input: StructType,
     results: Seq[Attribute],
     settings: Settings,
     child: SparkPlan,

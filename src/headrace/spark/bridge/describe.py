@@ -15,7 +15,9 @@ from headrace.spark.task.task import TaskPlan, host_settings
 
 ARROW_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
 ARROW_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
-_BATCH_ROWS_MAX = 1 << 16
+_PACKET_ROWS = 1 << 15
+_PACKET_BYTES = 4 << 20
+_TASK_BYTES = 16 << 20  # of all packets that a task of the stage below is filling
 _FOR_GOOD_MS = 1 << 60  # behind any watermark
 
 
@@ -45,7 +47,7 @@ def described(
                 "commit": plan.commit,
                 "times": asdict(plan.times),
             },
-            **_batches(spark),
+            **_packets(spark),
             **_python(spark),
         }
     )
@@ -68,11 +70,13 @@ def _without_machine(plan: TaskPlan) -> dict[str, Any]:
     return settings
 
 
-def _batches(spark: SparkSession) -> dict[str, int]:
+def _packets(spark: SparkSession) -> dict[str, dict[str, int]]:
+    """How many rows and bytes a packet has at most, by Spark's sizes of Arrow batches."""
     rows = int(spark.conf.get(ARROW_ROWS, "10000") or 0)
     written = str(spark.conf.get(ARROW_BYTES, "64m"))
-    nbytes = parse_bytes(written) if not written.startswith("-") else 1 << 40
-    return {"max_records": rows if rows > 0 else _BATCH_ROWS_MAX, "max_bytes": nbytes}
+    nbytes = _PACKET_BYTES if written.startswith("-") else min(parse_bytes(written), _PACKET_BYTES)
+    rows = min(rows, _PACKET_ROWS) if rows > 0 else _PACKET_ROWS
+    return {"packets": {"rows": rows, "bytes": nbytes, "total_bytes": _TASK_BYTES}}
 
 
 def _python(spark: SparkSession) -> dict[str, Any]:
