@@ -1,5 +1,5 @@
-"""Protects packets, in which rows cross the shuffle to the JVM operator: values of all types, nulls and empty
-ones come back as Spark itself has them, and a packet ends at its bounds of rows and bytes.
+"""Protects packets, in which rows cross the shuffle to the JVM operator: values of all types and nulls come
+back as Spark itself has them, and a packet ends at its bounds of rows and bytes.
 """
 
 from __future__ import annotations
@@ -37,7 +37,12 @@ COLUMNS = {
     "lasted": "make_dt_interval(0, 0, id - 1000, id / 1000)",
     "nothing": "cast(null as string)",
 }
-BOUNDS = {"none": {}, "rows": {"_PACKET_ROWS": 7}, "bytes": {"_PACKET_BYTES": 900}, "total": {"_TASK_BYTES": 3000}}
+BOUNDS = {
+    "none": {},
+    "rows": {"_PACKET_ROWS": 7},
+    "bytes": {"_PACKET_BYTES": 900},
+    "total": {"_TASK_BYTES": 3000},
+}
 
 
 @pytest.fixture(scope="module")
