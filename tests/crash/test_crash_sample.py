@@ -10,9 +10,11 @@ from headrace.plan.options import CommitMode
 from headrace.testing.crash.matrix import Victim, matrix
 from headrace.testing.crash.plan import plan
 from headrace.testing.crash.queries import Kind
-from headrace.testing.crash.rounds import run_cases, run_round
+from headrace.testing.crash.rounds import driver_settings, run_cases, run_round
 
 pytestmark = pytest.mark.crash
+
+FORMAT_2 = driver_settings("jvm", "2")  # Spark's commit log names the versions
 
 # Together they kill every kind of victim.
 ROUNDS = [
@@ -26,8 +28,9 @@ ROUNDS = [
     pytest.param(17, "q18", "upload", marks=pytest.mark.long),
     pytest.param(18, "q20", "async", marks=pytest.mark.long),
 ]
-BEHIND = [(Moment.UPLOADING, "host", "async"), (Moment.PUBLISHING, "disk", "async")]
-MORE = [(Moment.RECOVERING, "worker", "upload"), (Moment.SEALED, "driver", "sync")]
+Moments = list[tuple[Moment, Victim, CommitMode]]
+BEHIND: Moments = [(Moment.UPLOADING, "host", "async"), (Moment.PUBLISHING, "disk", "async")]
+MORE: Moments = [(Moment.RECOVERING, "worker", "upload"), (Moment.SEALED, "driver", "sync")]
 MOMENTS = [pytest.param(BEHIND, id="behind"), pytest.param(MORE, id="more", marks=pytest.mark.long)]
 
 
@@ -37,8 +40,24 @@ def test_killed_anywhere(seed: int, kind: Kind, commit: CommitMode) -> None:
     assert run_round(plan(seed, kind, commit), said.append), "\n".join(said)
 
 
+@pytest.mark.long
+@pytest.mark.parametrize(("seed", "kind", "commit"), [(9, "session", "async"), (3, "join", "sync")])
+def test_killed_anywhere_with_versions_in_sparks_commit_log(
+    seed: int, kind: Kind, commit: CommitMode
+) -> None:
+    said: list[str] = []
+    assert run_round(plan(seed, kind, commit), said.append, FORMAT_2), "\n".join(said)
+
+
+@pytest.mark.long
+def test_killed_at_a_moment_with_versions_in_sparks_commit_log() -> None:
+    said: list[str] = []
+    cases = [case for moment in (*BEHIND, *MORE) for case in matrix(*moment)]
+    assert run_cases(iter(cases), said.append, FORMAT_2), "\n".join(said)
+
+
 @pytest.mark.parametrize("moments", MOMENTS)
-def test_killed_at_a_moment(moments: list[tuple[Moment, Victim, CommitMode]]) -> None:
+def test_killed_at_a_moment(moments: Moments) -> None:
     said: list[str] = []
     cases = [case for moment in moments for case in matrix(*moment)]
     assert run_cases(iter(cases), said.append), "\n".join(said)

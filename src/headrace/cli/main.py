@@ -250,19 +250,24 @@ def crash(
     victim: Annotated[
         str, typer.Option(help="With --matrix, one only: host, worker, driver or disk.")
     ] = "",
+    bridge: Annotated[str, typer.Option(help="The drivers' bridge: auto, jvm or python.")] = "",
+    format_: Annotated[str, typer.Option("--format", help="Of Spark's checkpoints: 1 or 2.")] = "",
 ) -> None:
     """Kill the host, a worker or the driver at random moments and compare the results."""
     from headrace.checkpoint.steps import Moment
-    from headrace.plan.options import COMMIT_MODES
+    from headrace.plan.options import BRIDGES, COMMIT_MODES
     from headrace.testing.crash.matrix import VICTIMS
     from headrace.testing.crash.queries import ALL_KINDS
-    from headrace.testing.crash.rounds import run_matrix, run_rounds
+    from headrace.testing.crash.rounds import driver_settings, run_matrix, run_rounds
 
+    settings = driver_settings(
+        _one_of(bridge, BRIDGES, "--bridge"), _one_of(format_, ("1", "2"), "--format")
+    )
     mode = _one_of(commit, COMMIT_MODES, "--commit")
     if matrix:
         at, who = _one_of(moment, list(Moment), "--moment"), _one_of(victim, VICTIMS, "--victim")
-        raise typer.Exit(run_matrix(lanes, at, who, mode))
-    raise typer.Exit(run_rounds(rounds, seed, lanes, _one_of(kind, ALL_KINDS, "--kind"), mode))
+        raise typer.Exit(run_matrix(lanes, at, who, mode, settings))
+    raise typer.Exit(run_rounds(rounds, seed, lanes, _one_of(kind, ALL_KINDS, "--kind"), mode, settings))
 
 
 def _one_of(value: str, names: Sequence[Name], option: str) -> Name | None:

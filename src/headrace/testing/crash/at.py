@@ -96,8 +96,10 @@ def _strike(lane: Lane, folder: Path, case: Case) -> None:
 
 
 def _kill_workers(lane: Lane) -> None:
-    workers = Census(lane.folder).victims("worker", _driver(lane))
-    if sum(map(kill, workers)) == 0:
+    """Kills what runs tasks: Python workers, or the JVM where operators run in it."""
+    census, driver = Census(lane.folder), _driver(lane)
+    victims = census.victims("worker", driver) or census.victims("jvm", driver)
+    if sum(map(kill, victims)) == 0:
         raise RoundFailed("there was no worker to kill")
 
 

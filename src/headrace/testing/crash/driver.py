@@ -11,7 +11,7 @@ import json
 import os
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,11 +21,13 @@ import headrace as hr
 from headrace.clock import SYSTEM_CLOCK
 from headrace.testing.crash import short_spark
 from headrace.testing.crash.input import SCHEMA
-from headrace.testing.crash.lane import CURRENT, DESCRIPTION, DONE, OVER, STOPS
+from headrace.testing.crash.lane import BRIDGE, CURRENT, DESCRIPTION, DONE, FORMAT, OVER, STOPS
 from headrace.testing.crash.queries import build
 from headrace.testing.crash.work.classes import java_option
 
 STARTS_MAX = 6
+_STATE_STORE = "spark.sql.streaming.stateStore"
+_ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 PARTITIONS = 3
 
 
@@ -53,6 +55,7 @@ def session(folder: Path) -> Any:
         "spark.headrace.timing": "eager",  # as in the model
         "spark.sql.streaming.noDataMicroBatches.enabled": "false",  # a batch of the model is a file
         "spark.headrace.memory": "4m",  # small enough that a few heavy rows exceed it
+        **from_environment(os.environ),
     }
     builder = SparkSession.builder.master("local[2,4]").appName("headrace-crash")
     for name, value in settings.items():
@@ -60,6 +63,17 @@ def session(folder: Path) -> Any:
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     return spark
+
+
+def from_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """The bridge, and the format of Spark's checkpoints; 2 needs a state store that keeps ids."""
+    settings = {"spark.headrace.bridge": environment.get(BRIDGE, "auto")}
+    if environment.get(FORMAT, "1") == "2":
+        settings |= {
+            f"{_STATE_STORE}.checkpointFormatVersion": "2",
+            f"{_STATE_STORE}.providerClass": _ROCKSDB,
+        }
+    return settings
 
 
 def choose_hosts(lane: Path) -> None:

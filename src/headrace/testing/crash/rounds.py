@@ -14,13 +14,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import repeat
 from pathlib import Path
+from types import MappingProxyType
 
 from headrace.checkpoint.steps import Moment
 from headrace.clock import SYSTEM_CLOCK
-from headrace.plan.options import CommitMode
+from headrace.plan.options import Bridge, CommitMode
 from headrace.testing.crash.at import play_case
 from headrace.testing.crash.input import write_input
-from headrace.testing.crash.lane import STOPS, Lane, RoundFailed, describe
+from headrace.testing.crash.lane import BRIDGE, FORMAT, STOPS, Lane, RoundFailed, describe
 from headrace.testing.crash.matrix import Case, Victim, matrix
 from headrace.testing.crash.plan import Plan, plan
 from headrace.testing.crash.queries import Kind
@@ -30,6 +31,7 @@ from headrace.testing.crash.work.classes import to_read, to_write
 Echo = Callable[[str], None]
 Round = Plan | Case
 
+NO_SETTINGS: Mapping[str, str] = MappingProxyType({})
 WORTH_AN_ARCHIVE = 8  # rounds
 _ARCHIVED_WITHIN_S = 300.0  # a JVM writes the archive when it ends
 
@@ -64,7 +66,8 @@ def _report(lane: Lane, round_: Round) -> tuple[bool, list[str]]:
     if not wrong:
         shutil.rmtree(folder, ignore_errors=True)
         return True, [f"passed in {took}: {round_}"]
-    again = f"its files are in {folder}; repeat it with: headrace crash {_options(round_)}"
+    options = f"{_options(round_)}{_driver_options(lane.environment)}"
+    again = f"its files are in {folder}; repeat it with: headrace crash {options}"
     return False, [f"FAILED in {took}: {round_}", *(f"    {line}" for line in [*wrong, again])]
 
 
@@ -73,6 +76,17 @@ def _options(round_: Round) -> str:
         one = round_.combination
         return f"--matrix --moment {one.moment} --victim {one.victim} --commit {one.commit}"
     return f"--rounds 1 --seed {round_.seed} --kind {round_.kind} --commit {round_.commit}"
+
+
+def _driver_options(environment: Mapping[str, str]) -> str:
+    options = {"--bridge": environment.get(BRIDGE), "--format": environment.get(FORMAT)}
+    return "".join(f" {option} {value}" for option, value in options.items() if value is not None)
+
+
+def driver_settings(bridge: Bridge | None = None, format_: str | None = None) -> dict[str, str]:
+    """The environment that gives the drivers of a lane a bridge and a format of Spark's checkpoints."""
+    settings = {BRIDGE: bridge, FORMAT: format_}
+    return {name: value for name, value in settings.items() if value is not None}
 
 
 def run_lane(rounds: Iterator[Round], echo: Echo, environment: Mapping[str, str] | None = None) -> int:
@@ -102,21 +116,26 @@ def archived(folder: Path) -> dict[str, str]:
     return to_read(classes)
 
 
-def run_round(round_: Plan, echo: Echo = print) -> bool:
+def run_round(round_: Plan, echo: Echo = print, settings: Mapping[str, str] = NO_SETTINGS) -> bool:
     """Plays a random round in its own lane; returns whether it passed."""
-    return run_lane(iter([round_]), echo) == 0
+    return run_lane(iter([round_]), echo, settings) == 0
 
 
-def run_cases(cases: Iterator[Case], echo: Echo = print) -> bool:
+def run_cases(cases: Iterator[Case], echo: Echo = print, settings: Mapping[str, str] = NO_SETTINGS) -> bool:
     """Plays rounds of the matrix in one lane; returns whether they passed."""
-    return run_lane(cases, echo, {STOPS: "1"}) == 0
+    return run_lane(cases, echo, {STOPS: "1", **settings}) == 0
 
 
 def run_rounds(
-    rounds: int, seed: int, lanes: int = 1, kind: Kind | None = None, commit: CommitMode | None = None
+    rounds: int,
+    seed: int,
+    lanes: int = 1,
+    kind: Kind | None = None,
+    commit: CommitMode | None = None,
+    settings: Mapping[str, str] = NO_SETTINGS,
 ) -> int:
     """Plays `rounds` rounds from `seed` on in `lanes` parallel lanes; returns the command's exit code."""
-    return _run([plan(number, kind, commit) for number in range(seed, seed + rounds)], lanes, {})
+    return _run([plan(number, kind, commit) for number in range(seed, seed + rounds)], lanes, settings)
 
 
 def run_matrix(
@@ -124,11 +143,12 @@ def run_matrix(
     moment: Moment | None = None,
     victim: Victim | None = None,
     commit: CommitMode | None = None,
+    settings: Mapping[str, str] = NO_SETTINGS,
 ) -> int:
     """Kills every victim at every moment in every mode; returns the command's exit code."""
     cases = list(matrix(moment, victim, commit))
     _print(f"{len(cases)} combinations")
-    return _run(cases, lanes, {STOPS: "1"})
+    return _run(cases, lanes, {STOPS: "1", **settings})
 
 
 def _run(rounds: Sequence[Round], lanes: int, environment: Mapping[str, str]) -> int:
