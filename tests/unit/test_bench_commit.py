@@ -19,8 +19,12 @@ def outcome(*took_ms: float, critical: float = 0.0) -> Outcome:
     return Outcome(tuple(range(len(took_ms))), 1000, took_ms, (critical,) * len(took_ms))
 
 
+def steady(took_ms: float, critical: float = 0.0, batches: int = 100) -> Outcome:
+    return outcome(*[took_ms] * batches, critical=critical)
+
+
 def test_every_ratio_is_above_one_where_asynchronous_commits_are_ahead() -> None:
-    slow, fast = outcome(500.0, 500.0, critical=80.0), outcome(100.0, 100.0, critical=4.0)
+    slow, fast = steady(500.0, critical=80.0), steady(100.0, critical=4.0)
     found = ratios_of(
         ["lr4"],
         {
@@ -29,7 +33,7 @@ def test_every_ratio_is_above_one_where_asynchronous_commits_are_ahead() -> None
             ("large", "async", "lr4"): fast,
             ("large", "upload", "lr4"): slow,
             ("large", "spark", "lr4"): slow,
-            ("large", "floor", "lr4"): outcome(50.0, 50.0),
+            ("large", "floor", "lr4"): steady(50.0),
         },
     )
     assert found["floor_throughput_vs_spark.lr4"] == pytest.approx(10.0)
@@ -40,9 +44,15 @@ def test_every_ratio_is_above_one_where_asynchronous_commits_are_ahead() -> None
         assert found[f"throughput_vs_{other}.lr4"] == pytest.approx(5.0)
 
 
+def test_few_batches_have_no_99th_percentile() -> None:
+    slow, fast = steady(500.0, batches=99), steady(100.0, batches=99)
+    measured = {("large", "async", "lr4"): fast, ("large", "spark", "lr4"): slow}
+    assert {name.partition(".")[0] for name in ratios_of(["lr4"], measured)} == {"throughput_vs_spark"}
+
+
 def test_the_plain_name_is_the_worst_query() -> None:
     outcomes = {
-        ("large", side, name): outcome(ms, ms)
+        ("large", side, name): steady(ms)
         for side, name, ms in (
             ("async", "lr4", 10.0),
             ("spark", "lr4", 70.0),

@@ -11,6 +11,8 @@ from rich.console import Console
 
 from headrace.bench.common import report as common
 
+P99_SAMPLES = 100
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -33,7 +35,10 @@ class Outcome:
         )
 
     @property
-    def p99_ms(self) -> float:
+    def p99_ms(self) -> float | None:
+        """None if there are too few batches for a 99th percentile."""
+        if len(self.took_ms) < P99_SAMPLES:
+            return None
         return float(np.percentile(self.took_ms, 99))
 
     @property
@@ -81,7 +86,8 @@ def _by_query(
         for side in ("spark", "changelog", "upload"):
             other = outcomes.get((LARGE, side, name))
             if large and other:
-                ratios.setdefault(f"p99_vs_{side}", {})[name] = other.p99_ms / large.p99_ms
+                if large.p99_ms and other.p99_ms:
+                    ratios.setdefault(f"p99_vs_{side}", {})[name] = other.p99_ms / large.p99_ms
                 ratios.setdefault(f"throughput_vs_{side}", {})[name] = large.rows_per_s / other.rows_per_s
         upload = outcomes.get((LARGE, "upload", name))
         if large and upload:
@@ -110,7 +116,7 @@ def report(
         "commit",
         ratios_of(names, outcomes),
         critical_ms={name: round(one.critical_median_ms, 2) for name, one in ours.items()},
-        p99_ms={name: round(one.p99_ms) for name, one in large.items()},
+        p99_ms={name: round(one.p99_ms) for name, one in large.items() if one.p99_ms},
         rows_per_s={name: round(one.rows_per_s) for name, one in large.items()},
         batch_ms={".".join(key): round(statistics.median(one.took_ms)) for key, one in outcomes.items()},
         host_peak_mb={name: common.mb(one.host_peak_bytes) for name, one in ours.items()},
@@ -138,7 +144,10 @@ def _show_large(
     rows = []
     for name in names:
         measured = [outcomes.get((LARGE, side, name)) for side in sides]
-        rows.append(
-            [name, *(f"{one.rows_per_s:,.0f} / {one.p99_ms:,.0f}" if one else "" for one in measured)]
-        )
+        rows.append([name, *(_rate(one) if one else "" for one in measured)])
     common.show(console, "unthrottled: records per second / p99 of a batch in ms", ("", *sides), rows)
+
+
+def _rate(one: Outcome) -> str:
+    rate = f"{one.rows_per_s:,.0f}"
+    return rate if one.p99_ms is None else f"{rate} / {one.p99_ms:,.0f}"

@@ -67,6 +67,7 @@ class Scale:
     fine: Stretch
     warm: Stretch  # of every stream, before the measurement: many batches, so that plans get compiled
     memory_bytes: int
+    is_short: bool = False  # too short for a ratio of speeds: Spark still compiles, and state is small
 
     def of(self, view: str) -> Stretch:
         named = {"long": self.long, "busy": self.busy, "dense": self.dense, "fine": self.fine}
@@ -91,6 +92,7 @@ QUICK = Scale(
     fine=FINE,
     warm=Stretch(batches=6, events=20_000, rate=20_000, active=5_000),
     memory_bytes=16 << 20,
+    is_short=True,
 )
 
 
