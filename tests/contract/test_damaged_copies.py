@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from headrace.blob.cached import CachedBlobs
 from headrace.blob.copies import LocalCopies
 from headrace.blob.objects import ObjectBlobs
 from headrace.checkpoint.home import PartitionHome
@@ -38,7 +39,9 @@ class ObjectLab(StoreLab):
 
     def __post_init__(self) -> None:
         copies = LocalCopies.open(self.folder, self.location)
-        self.home = PartitionHome.of(ObjectBlobs.open(self.location, copies), "p", SystemClock())
+        self.home = PartitionHome.of(
+            CachedBlobs(ObjectBlobs.open(self.location), copies), "p", SystemClock()
+        )
         self.reopen()
 
     def copies(self) -> list[Path]:
@@ -103,7 +106,8 @@ def test_a_damaged_object_is_an_error(server: S3Server, tmp_path: Path) -> None:
     for name in lab.names():
         path = lab.home.files.path(name)
         damage(path)
+        damaged = path.read_bytes()
         lab.home.blobs.delete(f"p/{name}")
-        lab.home.blobs.put_if_absent(f"p/{name}", path.read_bytes() if path.exists() else b"")
+        lab.home.blobs.put_if_absent(f"p/{name}", damaged)
     with pytest.raises(StateCorrupt):
         lab.reopen()

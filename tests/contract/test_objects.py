@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from headrace.blob import objects
+from headrace.blob import cached, objects
 from headrace.blob.base import Blobs
+from headrace.blob.cached import CachedBlobs, download
 from headrace.blob.copies import UNUSED_MS, LocalCopies
 from headrace.blob.locations import Locations
 from headrace.blob.objects import ObjectBlobs, split_location
@@ -49,27 +50,33 @@ def server(running: S3Server) -> Iterator[S3Server]:
 
 
 @pytest.fixture
-def blobs(server: S3Server, tmp_path: Path) -> ObjectBlobs:
+def blobs(server: S3Server, tmp_path: Path) -> CachedBlobs:
     """A location of one test; its last part is the test's own folder."""
     location = server.location(f"state/{tmp_path.name}")
-    return ObjectBlobs.open(location, LocalCopies.open(tmp_path / "local", location))
+    return CachedBlobs(ObjectBlobs.open(location), LocalCopies.open(tmp_path / "local", location))
 
 
 @pytest.fixture
-def elsewhere(blobs: ObjectBlobs, tmp_path: Path) -> ObjectBlobs:
+def elsewhere(blobs: CachedBlobs, tmp_path: Path) -> CachedBlobs:
     """The same location, seen from another machine."""
-    return ObjectBlobs.open(blobs.root, LocalCopies.open(tmp_path / "other", blobs.root))
+    return CachedBlobs(ObjectBlobs.open(blobs.root), LocalCopies.open(tmp_path / "other", blobs.root))
 
 
 class TestObjectBlobs(BlobsContract):
     @pytest.fixture
-    def blobs(self, blobs: ObjectBlobs) -> Blobs:
+    def blobs(self, blobs: CachedBlobs) -> Blobs:
+        return ObjectBlobs.open(blobs.root)
+
+
+class TestCachedBlobs(BlobsContract):
+    @pytest.fixture
+    def blobs(self, blobs: CachedBlobs) -> Blobs:
         return blobs
 
 
 class TestPatientObjectBlobs(BlobsContract):
     @pytest.fixture
-    def blobs(self, blobs: ObjectBlobs) -> Blobs:
+    def blobs(self, blobs: CachedBlobs) -> Blobs:
         return PatientBlobs(FaultyBlobs(blobs), ManualClock())
 
 
@@ -82,7 +89,7 @@ def staged(blobs: Blobs, name: str, data: bytes) -> Path:
 # ── local copies ─────────────────────────────────────────────────────────────────────────────
 
 
-def test_what_was_put_is_read_from_the_local_disk(blobs: ObjectBlobs, server: S3Server) -> None:
+def test_what_was_put_is_read_from_the_local_disk(blobs: CachedBlobs, server: S3Server) -> None:
     source = staged(blobs, "p/s", b"segment")
     inode = source.stat().st_ino
     blobs.put_file("p/s", source)
@@ -94,63 +101,71 @@ def test_what_was_put_is_read_from_the_local_disk(blobs: ObjectBlobs, server: S3
     assert len(server.requests) == asked == 1
 
 
-def test_what_others_put_is_downloaded_once(
-    blobs: ObjectBlobs, elsewhere: ObjectBlobs, server: S3Server, monkeypatch: pytest.MonkeyPatch
+def test_what_others_put_is_read_in_ranges(
+    blobs: CachedBlobs, elsewhere: CachedBlobs, server: S3Server
 ) -> None:
-    monkeypatch.setattr(objects, "CHUNK_BYTES", 1000)
     data = os.urandom(2500)
     blobs.put_file("p/s", staged(blobs, "p/s", data))
     server.requests.clear()
-    for _ in range(2):
-        path = elsewhere.local_path("p/s")
-        assert path is not None
-        assert path.read_bytes() == data
-    assert [method for method, _ in server.requests] == ["HEAD", "GET", "GET", "GET"]
+    assert elsewhere.local_path("p/s") is None
+    assert elsewhere.get_range("p/s", 1000, 500) == data[1000:1500]
+    assert [method for method, _ in server.requests] == ["GET"]
 
 
-def test_a_download_that_breaks_off_leaves_nothing(
-    blobs: ObjectBlobs, elsewhere: ObjectBlobs, server: S3Server, tmp_path: Path
+def test_a_range_beyond_the_end_is_short(blobs: CachedBlobs) -> None:
+    blobs.put_if_absent("p/s", b"segment")
+    assert blobs.get_range("p/s", 3, 100) == b"ment"
+    assert blobs.get_range("p/s", 7, 100) == b""
+    assert blobs.get_range("p/s", 70, 100) == b""
+
+
+def test_a_download_is_whole_or_leaves_nothing(
+    blobs: CachedBlobs, server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    blobs.put_file("p/s", staged(blobs, "p/s", b"segment"))
+    monkeypatch.setattr(cached, "CHUNK_BYTES", 1000)
+    data, target = os.urandom(2500), tmp_path / "target"
+    blobs.put_file("p/s", staged(blobs, "p/s", data))
+    server.requests.clear()
+    download(blobs, "p/s", target)
+    assert target.read_bytes() == data
+    assert [method for method, _ in server.requests] == ["HEAD", "GET", "GET", "GET"]
+    target.unlink()
     server.faults = lambda method, path: 503 if method == "GET" else None
     with pytest.raises(TryAgain, match="SlowDown"):
-        elsewhere.local_path("p/s")
-    assert [path for path in (tmp_path / "other").rglob("*") if path.is_file()] == []
-    server.faults = no_faults
-    path = elsewhere.local_path("p/s")
-    assert path is not None
-    assert path.read_bytes() == b"segment"
+        download(blobs, "p/s", target)
+    assert not target.exists()
 
 
-def test_a_copy_that_was_cut_short_is_downloaded_again(blobs: ObjectBlobs) -> None:
+def test_a_copy_of_another_size_is_dropped(blobs: CachedBlobs) -> None:
     blobs.put_file("p/s", staged(blobs, "p/s", b"segment"))
     copy = blobs.local_path("p/s")
     assert copy is not None
     copy.write_bytes(b"seg")
     assert blobs.size("p/s") == 7
-    path = blobs.local_path("p/s")
-    assert path is not None
-    assert path.read_bytes() == b"segment"
+    assert blobs.local_path("p/s") is None
 
 
-def test_an_empty_object_has_a_copy(blobs: ObjectBlobs, elsewhere: ObjectBlobs) -> None:
-    blobs.put_if_absent("p/empty", b"")
-    path = elsewhere.local_path("p/empty")
-    assert path is not None
-    assert path.read_bytes() == b""
+def test_a_copy_without_room_is_not_kept(blobs: CachedBlobs, tmp_path: Path) -> None:
+    copies = LocalCopies.open(tmp_path / "local", blobs.root)
+    narrow = CachedBlobs(ObjectBlobs.open(blobs.root), copies, lambda size: size < 5)
+    narrow.put_file("p/large", staged(narrow, "p/large", b"segment"))
+    narrow.put_file("p/small", staged(narrow, "p/small", b"seg"))
+    assert narrow.local_path("p/large") is None
+    assert narrow.local_path("p/small") is not None
 
 
-def test_a_deleted_blob_has_no_copy(blobs: ObjectBlobs) -> None:
+def test_a_deleted_blob_has_no_copy(blobs: CachedBlobs) -> None:
     blobs.put_file("p/s", staged(blobs, "p/s", b"segment"))
     path = blobs.local_path("p/s")
     blobs.delete("p/s")
     assert path is not None
     assert not path.exists()
+    assert blobs.local_path("p/s") is None
     with pytest.raises(BlobMissing):
-        blobs.local_path("p/s")
+        blobs.get_range("p/s", 0, 1)
 
 
-def test_copies_of_what_others_deleted_are_swept(blobs: ObjectBlobs, elsewhere: ObjectBlobs) -> None:
+def test_copies_of_what_others_deleted_are_swept(blobs: CachedBlobs, elsewhere: CachedBlobs) -> None:
     for name in ("p/s1", "p/s2", "q/s3"):
         blobs.put_file(name, staged(blobs, name, b"segment"))
     paths = [blobs.local_path(name) for name in ("p/s1", "p/s2", "q/s3")]
@@ -160,7 +175,7 @@ def test_copies_of_what_others_deleted_are_swept(blobs: ObjectBlobs, elsewhere: 
     assert [path is not None and path.exists() for path in paths] == [False, True, True]
 
 
-def test_unfinished_files_of_the_dead_are_swept(blobs: ObjectBlobs) -> None:
+def test_unfinished_files_of_the_dead_are_swept(blobs: CachedBlobs) -> None:
     living = staged(blobs, "p/s", b"half")
     dead = living.with_name(f".tmp-{this_machine()}@{2**30}-{'0' * 32}.tmp")
     dead.write_bytes(b"half")
@@ -182,7 +197,7 @@ def test_copies_that_nobody_uses_go(tmp_path: Path) -> None:
 
 
 def test_a_full_local_disk_does_not_undo_an_upload(
-    blobs: ObjectBlobs, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    blobs: CachedBlobs, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     source = staged(blobs, "p/s", b"segment")
 
@@ -194,13 +209,11 @@ def test_a_full_local_disk_does_not_undo_an_upload(
         blobs.put_file("p/s", source)
     assert "no local copy yet" in caplog.text
     assert not source.exists()
-    path = blobs.local_path("p/s")
-    assert path is not None
-    assert path.read_bytes() == b"segment"
+    assert blobs.get("p/s") == b"segment"
 
 
 def test_large_files_go_up_in_parts(
-    blobs: ObjectBlobs, server: S3Server, monkeypatch: pytest.MonkeyPatch
+    blobs: CachedBlobs, server: S3Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(objects, "WHOLE_BYTES", 1 << 20)
     data = os.urandom(9 << 20)
@@ -226,7 +239,7 @@ def test_large_files_go_up_in_parts(
     ],
 )
 def test_an_error_says_what_is_known(
-    blobs: ObjectBlobs, server: S3Server, fault: int | Outcome, write: type, read: type
+    blobs: CachedBlobs, server: S3Server, fault: int | Outcome, write: type, read: type
 ) -> None:
     blobs.put_if_absent("there", b"x")
     server.faults = lambda method, path: fault
@@ -246,13 +259,13 @@ def test_a_store_that_is_not_there_was_not_written(
     server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
-    blobs = ObjectBlobs.open("s3://b/p", LocalCopies.open(tmp_path, "x"))
+    blobs = ObjectBlobs.open("s3://b/p")
     with pytest.raises(TryAgain, match="no answer from its endpoint"):
         blobs.put_if_absent("x", b"")
 
 
 def test_a_missing_bucket_is_named(server: S3Server, tmp_path: Path) -> None:
-    blobs = ObjectBlobs.open("s3://not-there/p", LocalCopies.open(tmp_path, "x"))
+    blobs = ObjectBlobs.open("s3://not-there/p")
     for call in (lambda: blobs.list(""), lambda: blobs.get("x"), lambda: blobs.put_if_absent("x", b"")):
         with pytest.raises(StateMissing, match="bucket not-there does not exist"):
             call()
@@ -263,7 +276,7 @@ def test_missing_credentials_are_named(
 ) -> None:
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
-    blobs = ObjectBlobs.open(server.location("p"), LocalCopies.open(tmp_path, "x"))
+    blobs = ObjectBlobs.open(server.location("p"))
     with pytest.raises(SettingError, match=r"no credentials[\s\S]*AWS_ACCESS_KEY_ID"):
         blobs.list("")
 
@@ -271,7 +284,7 @@ def test_missing_credentials_are_named(
 def test_nothing_goes_over_the_network_unencrypted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://192.0.2.1:9000")
     with pytest.raises(SettingError, match="unencrypted"):
-        ObjectBlobs.open("s3://b/p", LocalCopies.open(tmp_path, "x"))
+        ObjectBlobs.open("s3://b/p")
 
 
 def test_locations_are_buckets_and_prefixes() -> None:
@@ -286,7 +299,7 @@ def test_locations_are_buckets_and_prefixes() -> None:
 
 @pytest.mark.parametrize("first", [500, 503, 409, *Outcome])
 def test_a_write_ends_with_the_name_holding_the_bytes(
-    blobs: ObjectBlobs, server: S3Server, first: int | Outcome
+    blobs: CachedBlobs, server: S3Server, first: int | Outcome
 ) -> None:
     patient, faults = PatientBlobs(blobs, ManualClock()), iter([first])
     server.faults = lambda method, path: next(faults, None) if method == "PUT" else None
@@ -295,11 +308,10 @@ def test_a_write_ends_with_the_name_holding_the_bytes(
     place_file(patient, "s", staged(blobs, "s", b"rows"), clock=ManualClock(), retry=Retry())
     assert (blobs.get("m"), blobs.get("s")) == (b"mine", b"rows")
     path = blobs.local_path("s")
-    assert path is not None
-    assert path.read_bytes() == b"rows"
+    assert path is None or path.read_bytes() == b"rows"
 
 
-def test_a_name_that_another_writer_took_is_fenced(blobs: ObjectBlobs) -> None:
+def test_a_name_that_another_writer_took_is_fenced(blobs: CachedBlobs) -> None:
     blobs.put_if_absent("s", b"theirs")
     with pytest.raises(Fenced):
         place_file(blobs, "s", staged(blobs, "s", b"mine"), clock=ManualClock(), retry=Retry())
@@ -310,7 +322,7 @@ def away_for(ms: float, clock: ManualClock, blobs: Blobs) -> FaultyBlobs:
 
 
 def test_storage_that_is_away_for_a_minute_is_waited_for(
-    blobs: ObjectBlobs, caplog: pytest.LogCaptureFixture
+    blobs: CachedBlobs, caplog: pytest.LogCaptureFixture
 ) -> None:
     clock = ManualClock()
     caplog.set_level(logging.INFO, "headrace.blob")
@@ -324,7 +336,7 @@ def test_storage_that_is_away_for_a_minute_is_waited_for(
     assert patient.waited_ms == 0.0
 
 
-def test_storage_that_stays_away_is_an_error(blobs: ObjectBlobs) -> None:
+def test_storage_that_stays_away_is_an_error(blobs: CachedBlobs) -> None:
     clock = ManualClock()
     patient = PatientBlobs(away_for(1e9, clock, blobs), clock, Patience(limit_ms=20_000))
     for call in (lambda: patient.list(""), lambda: patient.put_if_absent("x", b"")):
@@ -333,7 +345,7 @@ def test_storage_that_stays_away_is_an_error(blobs: ObjectBlobs) -> None:
     assert 40_000 <= clock.monotonic_ms() <= 52_000
 
 
-def test_a_wait_can_be_seen_while_it_lasts(blobs: ObjectBlobs) -> None:
+def test_a_wait_can_be_seen_while_it_lasts(blobs: CachedBlobs) -> None:
     clock, seen = ManualClock(), []
     patient = PatientBlobs(away_for(2_000, clock, blobs), clock)
     plain = clock.sleep_ms
@@ -348,7 +360,7 @@ def test_a_wait_can_be_seen_while_it_lasts(blobs: ObjectBlobs) -> None:
     assert seen[-1] >= 2_000
 
 
-def test_a_wrong_setting_is_not_waited_out(blobs: ObjectBlobs, server: S3Server) -> None:
+def test_a_wrong_setting_is_not_waited_out(blobs: CachedBlobs, server: S3Server) -> None:
     clock = ManualClock()
     server.faults = lambda method, path: 403
     with pytest.raises(SettingError):
@@ -356,7 +368,7 @@ def test_a_wrong_setting_is_not_waited_out(blobs: ObjectBlobs, server: S3Server)
     assert clock.slept_ms == []
 
 
-def test_latency_is_per_request(blobs: ObjectBlobs) -> None:
+def test_latency_is_per_request(blobs: CachedBlobs) -> None:
     clock = ManualClock()
     far = FaultyBlobs(blobs, wait=fixed_latency(23.0, clock))
     far.put_file("s", staged(far, "s", b"rows"))

@@ -28,6 +28,10 @@ class Blobs(Protocol):
     def root(self) -> str:
         """The location's path or URL, for messages."""
 
+    @property
+    def in_place(self) -> bool:
+        """Whether readers open blobs where they are, because the location is a file system."""
+
     def put_if_absent(self, name: str, data: bytes) -> None:
         """Stores `data` under an unused name; raises `AlreadyExists` or `MaybeApplied`."""
 
@@ -43,6 +47,9 @@ class Blobs(Protocol):
     def get(self, name: str) -> bytes:
         """The whole blob; raises `BlobMissing`."""
 
+    def get_range(self, name: str, start: int, length: int) -> bytes:
+        """The bytes from `start` on, fewer where the blob or the reply ends early; raises `BlobMissing`."""
+
     def size(self, name: str) -> int:
         """The blob's length in bytes; raises `BlobMissing`."""
 
@@ -56,10 +63,10 @@ class Blobs(Protocol):
         """Removes unfinished writes under `prefix` if their writers have ended."""
 
     def local_path(self, name: str) -> Path | None:
-        """A local path of the blob for readers; None when the location is not a file system."""
+        """A local path of the blob for readers, without a request; None when its bytes are elsewhere."""
 
     def drop_copy(self, name: str, is_damaged: IsDamaged = always) -> bool:
-        """Drops a damaged local copy of the blob; the next `local_path` gets the blob again.
+        """Drops a damaged local copy of the blob; the next reader gets the blob again.
 
         False: the location keeps no copies, or this one is not damaged.
         """

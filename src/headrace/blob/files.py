@@ -52,6 +52,8 @@ class FileBlobs:
     def root(self) -> str:
         return str(self._root)
 
+    in_place = True
+
     def put_if_absent(self, name: str, data: bytes) -> None:
         path = self._path(name)
         with self._writing(path), self._temporary(path) as temporary:
@@ -84,6 +86,10 @@ class FileBlobs:
     def get(self, name: str) -> bytes:
         with self._reading(name) as path:
             return path.read_bytes()
+
+    def get_range(self, name: str, start: int, length: int) -> bytes:
+        with self._reading(name) as path, open(path, "rb") as file:
+            return os.pread(file.fileno(), length, start)
 
     def size(self, name: str) -> int:
         with self._reading(name) as path:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from headrace.blob.base import Blobs
+from headrace.blob.cached import Admits, CachedBlobs, any_size
 from headrace.blob.copies import LocalCopies
 from headrace.blob.files import FileBlobs
 from headrace.blob.patient import PatientBlobs
@@ -35,10 +36,14 @@ class Locations:
         wrap: Wrap | None = None,
         clock: Clock | None = None,
         environment: Mapping[str, str] = os.environ,
+        copies_directories: bool = False,
+        admits: Admits = any_size,
     ) -> None:
         self.local, self._wrap, self._clock = local, wrap, clock or SystemClock()
-        self._environment = environment
-        self._open: dict[str, PatientBlobs] = {}
+        self._environment, self._admits = environment, admits
+        self._copies_directories = copies_directories  # whether directories are read through local copies
+        self._open: dict[str, Blobs] = {}
+        self._patient: dict[str, PatientBlobs] = {}
         self._lock = threading.Lock()
 
     def open(self, location: str, *, create: bool) -> Blobs:
@@ -46,26 +51,40 @@ class Locations:
         if is_object_store(location):
             return self._cached(location, lambda: self._objects(location))
         files = FileBlobs.open(Path(location), create=create)
-        return files if self._wrap is None else self._cached(location, lambda: files)
+        if self._wrap is None and not self._copies_directories:
+            return files
+        return self._cached(location, lambda: files)
 
     def waits_ms(self) -> dict[str, float]:
         """How long calls have been waiting for storage, by location; empty when none waits."""
-        waited = {location: blobs.waited_ms for location, blobs in list(self._open.items())}
+        waited = {location: blobs.waited_ms for location, blobs in list(self._patient.items())}
         return {location: round(ms) for location, ms in waited.items() if ms > 0}
 
     def _objects(self, location: str) -> Blobs:
         # loads the client only where an object store is used
-        from headrace.blob.objects import ObjectBlobs, endpoint_of
+        from headrace.blob.objects import ObjectBlobs
 
-        # The buckets of two stores may have the same name.
-        copies = LocalCopies.open(self.local, f"{endpoint_of(self._environment)} {location}")
-        copies.drop_unused(self._clock.now_ms())
-        return ObjectBlobs.open(location, copies, self._environment)
+        return ObjectBlobs.open(location, self._environment)
 
-    def _cached(self, location: str, opened: Callable[[], Blobs]) -> PatientBlobs:
+    def _cached(self, location: str, opened: Callable[[], Blobs]) -> Blobs:
         with self._lock:
             if location not in self._open:
                 blobs = opened()
                 wrapped = blobs if self._wrap is None else self._wrap(blobs)
-                self._open[location] = PatientBlobs(wrapped, self._clock)
+                patient = PatientBlobs(wrapped, self._clock)
+                in_place = patient.in_place and not self._copies_directories
+                self._patient[location] = patient
+                self._open[location] = patient if in_place else self._with_copies(location, patient)
             return self._open[location]
+
+    def _with_copies(self, location: str, blobs: Blobs) -> Blobs:
+        """The buckets of two stores may have the same name, so the endpoint is a part of it."""
+        endpoint = endpoint_of(self._environment) if is_object_store(location) else ""
+        copies = LocalCopies.open(self.local, f"{endpoint} {location}")
+        copies.drop_unused(self._clock.now_ms())
+        return CachedBlobs(blobs, copies, self._admits)
+
+
+def endpoint_of(environment: Mapping[str, str]) -> str:
+    """The endpoint of an object store; empty for that of AWS."""
+    return environment.get("AWS_ENDPOINT_URL_S3") or environment.get("AWS_ENDPOINT_URL") or ""

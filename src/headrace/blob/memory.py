@@ -22,6 +22,8 @@ class MemoryBlobs:
         self._bytes: dict[str, bytes] = {}
         self._lock = threading.Lock()
 
+    in_place = False
+
     @property
     def root(self) -> str:
         return "memory:"
@@ -45,6 +47,9 @@ class MemoryBlobs:
             if check_name(name) not in self._bytes:
                 raise BlobMissing(f"{self.root}{name} does not exist")
             return self._bytes[name]
+
+    def get_range(self, name: str, start: int, length: int) -> bytes:
+        return self.get(name)[start : start + length]
 
     def size(self, name: str) -> int:
         return len(self.get(name))

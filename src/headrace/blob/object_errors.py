@@ -58,6 +58,11 @@ def translated(error: Exception, action: str, where: str, *, writing: bool) -> H
     return TryAgain(f"cannot {action} {where} now: {answer} ({summary(text)})", hint=_LATER)
 
 
+def is_past_end(error: Exception) -> bool:
+    """Whether a ranged read was refused because the object ends before the range."""
+    return _status(str(error)) == 416 or _code(str(error)) == "InvalidRange"
+
+
 _RESTORE = "bring the object back from a backup, or start again with a new checkpoint location"
 
 

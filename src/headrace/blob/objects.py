@@ -1,19 +1,18 @@
-"""Blobs as objects of an S3-compatible store. An object that is used as a file has a local copy.
+"""Blobs as objects of an S3-compatible store.
 
-Put-if-absent is S3's conditional put (`If-None-Match: *`). An uploaded file stays on the local disk as its
-copy. A file of another host is downloaded once. Small objects that are read as bytes, such as manifests,
-have no copy.
+Put-if-absent is S3's conditional put (`If-None-Match: *`). Objects have no local path: `blob/cached.py`
+keeps copies of them, and `files/partial.py` reads ranges.
 
 Invariants: each call makes one request and no retry, so that an error is about this request alone
-(`PatientBlobs` repeats). Only an object that is in the store gets a local copy.
+(`PatientBlobs` repeats).
 Threads: any.
 """
 
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
+import tempfile
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from pathlib import Path
@@ -25,14 +24,13 @@ from obstore.exceptions import BaseError
 from obstore.store import S3Store
 
 from headrace.blob.base import IsDamaged, always, check_name, check_prefix
-from headrace.blob.copies import LocalCopies
-from headrace.blob.object_errors import translated
-from headrace.errors import AlreadyExists, BlobMissing, SettingError, TryAgain
+from headrace.blob.locations import endpoint_of
+from headrace.blob.object_errors import is_past_end, translated
+from headrace.blob.unfinished import hidden_name
+from headrace.errors import AlreadyExists, BlobMissing, SettingError
 from headrace.plan.times import TIMES
 
-log = logging.getLogger("headrace.blob")
-
-CHUNK_BYTES = 8 << 20  # bytes per download request and per upload part
+CHUNK_BYTES = 8 << 20  # bytes per upload part
 WHOLE_BYTES = 16 << 20  # up to this size a file is one conditional request; parts cannot be conditional
 PARTS_AT_A_TIME = 2
 _VARIABLES = (
@@ -49,16 +47,16 @@ T = TypeVar("T")
 class ObjectBlobs:
     """A location `s3://bucket/prefix`."""
 
-    def __init__(self, store: Any, root: str, copies: LocalCopies) -> None:
-        self._store, self._root, self._copies = store, root, copies
+    in_place = False
+
+    def __init__(self, store: Any, root: str) -> None:
+        self._store, self._root = store, root
 
     @classmethod
-    def open(
-        cls, location: str, copies: LocalCopies, environment: Mapping[str, str] = os.environ
-    ) -> ObjectBlobs:
+    def open(cls, location: str, environment: Mapping[str, str] = os.environ) -> ObjectBlobs:
         """Opens the location; no request is made yet."""
         bucket, prefix = split_location(location)
-        return cls(_store(bucket, prefix, environment), location.rstrip("/"), copies)
+        return cls(_store(bucket, prefix, environment), location.rstrip("/"))
 
     @property
     def root(self) -> str:
@@ -68,7 +66,8 @@ class ObjectBlobs:
         self._request("write", name, lambda: self._put(check_name(name), bytes(data)), writing=True)
 
     def staging(self, name: str) -> Path:
-        return self._copies.staging(check_name(name))
+        check_name(name)
+        return Path(tempfile.gettempdir()) / hidden_name()
 
     def put_file(self, name: str, path: Path) -> None:
         check_name(name)
@@ -76,22 +75,29 @@ class ObjectBlobs:
             self._request("write", name, lambda: self._put(name, path), writing=True)
         else:
             self._put_parts(name, path)
-        try:
-            self._copies.keep(name, path)
-        except TryAgain as error:  # the object is in the store, so the write has succeeded
-            log.warning("%s has no local copy yet: %s", self._where(name), error)
+        with contextlib.suppress(OSError):  # the object exists: a leftover source does no harm
             path.unlink(missing_ok=True)
 
     def get(self, name: str) -> bytes:
         check_name(name)
         return self._request("read", name, lambda: obstore.get(self._store, name).bytes().to_bytes())
 
-    def size(self, name: str) -> int:
-        """Also drops a local copy of another size: a restore calls this before it opens files."""
+    def get_range(self, name: str, start: int, length: int) -> bytes:
         check_name(name)
-        size = self._request("read", name, lambda: int(obstore.head(self._store, name)["size"]))
-        self._copies.drop_unless_size(name, size)
-        return size
+
+        def read() -> bytes:
+            try:
+                return obstore.get_range(self._store, name, start=start, length=length).to_bytes()
+            except BaseError as error:
+                if is_past_end(error):
+                    return b""
+                raise
+
+        return self._request("read", name, read) if length else b""
+
+    def size(self, name: str) -> int:
+        check_name(name)
+        return self._request("read", name, lambda: int(obstore.head(self._store, name)["size"]))
 
     def list(self, prefix: str) -> list[str]:
         folder = check_prefix(prefix)
@@ -105,30 +111,18 @@ class ObjectBlobs:
     def delete(self, name: str) -> None:
         check_name(name)
         self._request("delete", name, lambda: self._delete(name))
-        self._copies.drop(name)
 
     def sweep(self, prefix: str) -> None:
-        """Also drops copies of objects that another host has deleted.
-
-        Copies are listed before objects. A listed copy was in the store then, so a later listing without it
-        means that the object was deleted.
-        """
-        folder = check_prefix(prefix)
-        self._copies.sweep(folder)
-        copies = self._copies.names(folder)
-        for deleted in set(copies).difference(self.list(f"{folder}/" if folder else "")) if copies else ():
-            self._copies.drop(deleted)
+        """Does nothing: an unfinished upload has no name, and the store removes it."""
+        check_prefix(prefix)
 
     def local_path(self, name: str) -> Path | None:
-        return self._copies.use(check_name(name)) or self._download(name)
+        check_name(name)
+        return None
 
     def drop_copy(self, name: str, is_damaged: IsDamaged = always) -> bool:
-        path = self._copies.use(check_name(name))
-        if path is None or not is_damaged(path):
-            return False
-        log.warning("the local copy %s is damaged and is downloaded again", path)
-        self._copies.drop(name)
-        return True
+        check_name(name)
+        return False
 
     def _put(self, name: str, data: bytes | Path) -> None:
         obstore.put(self._store, name, data, mode="create", use_multipart=False)
@@ -160,31 +154,6 @@ class ObjectBlobs:
             if "NoSuchBucket" in str(error):
                 raise
 
-    def _download(self, name: str) -> Path:
-        size = self.size(name)
-        staged = self._copies.staging(name)
-        try:
-            with open(staged, "wb") as file:
-                for start in range(0, size, CHUNK_BYTES):
-                    file.write(self._part(name, start, min(CHUNK_BYTES, size - start)))
-            return self._copies.keep(name, staged)
-        except OSError as error:
-            raise TryAgain(
-                f"cannot write the local copy {staged}: {error.strerror or error}",
-                hint="free space there, or set spark.headrace.state.local to another directory",
-            ) from error
-        finally:
-            staged.unlink(missing_ok=True)
-
-    def _part(self, name: str, start: int, length: int) -> bytes:
-        def read() -> bytes:
-            return obstore.get_range(self._store, name, start=start, length=length).to_bytes()
-
-        part = self._request("read", name, read)
-        if len(part) != length:
-            raise TryAgain(f"{self._where(name)} was cut short at byte {start + len(part)}")
-        return part
-
     def _request(self, action: str, name: str, request: Callable[[], T], *, writing: bool = False) -> T:
         try:
             return request()
@@ -201,11 +170,6 @@ def split_location(location: str) -> tuple[str, str]:
     if parts.scheme != "s3" or not parts.netloc:
         raise SettingError(f"{location} is not a location", hint="say s3://bucket/prefix")
     return parts.netloc, parts.path.strip("/")
-
-
-def endpoint_of(environment: Mapping[str, str]) -> str:
-    """The endpoint of the store; empty for that of AWS."""
-    return environment.get("AWS_ENDPOINT_URL_S3") or environment.get("AWS_ENDPOINT_URL") or ""
 
 
 def _config(environment: Mapping[str, str]) -> Any:

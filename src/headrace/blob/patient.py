@@ -66,6 +66,10 @@ class PatientBlobs:
         return self._blobs.root
 
     @property
+    def in_place(self) -> bool:
+        return self._blobs.in_place
+
+    @property
     def waited_ms(self) -> float:
         """How long the oldest waiting call has been waiting."""
         with self._lock:
@@ -83,6 +87,9 @@ class PatientBlobs:
     def get(self, name: str) -> bytes:
         return self._until_done(lambda: self._blobs.get(name))
 
+    def get_range(self, name: str, start: int, length: int) -> bytes:
+        return self._until_done(lambda: self._blobs.get_range(name, start, length))
+
     def size(self, name: str) -> int:
         return self._until_done(lambda: self._blobs.size(name))
 
@@ -96,7 +103,7 @@ class PatientBlobs:
         self._until_done(lambda: self._blobs.sweep(prefix))
 
     def local_path(self, name: str) -> Path | None:
-        return self._until_done(lambda: self._blobs.local_path(name))
+        return self._blobs.local_path(name)
 
     def drop_copy(self, name: str, is_damaged: IsDamaged = always) -> bool:
         return self._blobs.drop_copy(name, is_damaged)

@@ -15,6 +15,7 @@ from headrace.clock import Clock
 from headrace.errors import StateCorrupt, StateUnsupported
 from headrace.files.logical import LogicalFile
 from headrace.files.opened import OpenFile
+from headrace.files.space import PartialSpace
 from headrace.files.table import FileTable
 from headrace.format.manifest import Manifest, SegmentEntry
 from headrace.format.names import SEQUENCES, segment_name
@@ -47,9 +48,11 @@ class PartitionHome:
         clock: Clock,
         log: LocalLog | None = None,
         retry: Retry | None = None,
+        space: PartialSpace | None = None,
     ) -> PartitionHome:
         publisher = ManifestPublisher(blobs, prefix, clock, retry)
-        return cls(blobs, prefix, publisher, FileTable(blobs, prefix, log), itertools.count(), log)
+        files = FileTable(blobs, prefix, log, space)
+        return cls(blobs, prefix, publisher, files, itertools.count(), log)
 
     @property
     def where(self) -> str:
@@ -94,15 +97,18 @@ class PartitionHome:
 
     # ── opening ──────────────────────────────────────────────────────────────────────────────
 
-    def open_segment(self, file_id: str, kind: FileKind, checksum: int | None = None) -> SegmentFile:
-        """Opens a segment; a local copy that is damaged is downloaded again."""
+    def open_segment(
+        self, file_id: str, kind: FileKind, checksum: int | None = None, size: int | None = None
+    ) -> SegmentFile:
+        """Opens a segment; bytes of a local copy that are damaged are fetched again."""
+        opened = self.files.open(file_id, size)
         try:
-            return self._segment_over(self.files.open(file_id), file_id, kind, checksum)
-        except StateCorrupt:
-            opened = self.files.open_again(file_id)
-            if opened is None:
-                raise
             return self._segment_over(opened, file_id, kind, checksum)
+        except StateCorrupt:
+            fresh = self.files.open_again(file_id, opened)
+            if fresh is None:
+                raise
+            return self._segment_over(fresh, file_id, kind, checksum)
 
     def _segment_over(
         self, opened: OpenFile, file_id: str, kind: FileKind, checksum: int | None
@@ -115,7 +121,7 @@ class PartitionHome:
             shape.variable_key_words,
             checksum=checksum,
             kind=kind.name,
-            open_again=self.files.open_again,
+            origin=self.files,
         )
 
     def open_segments(self, manifest: Manifest, kinds: Sequence[FileKind]) -> list[Segment]:
@@ -130,7 +136,7 @@ class PartitionHome:
                 f"{entry.name} holds {entry.kind!r}, and the operator reads {', '.join(kinds)}",
                 hint="another release wrote it: go on with that one, or start from a new checkpoint",
             )
-        return self.open_segment(entry.name, kinds[entry.kind], entry.crc)
+        return self.open_segment(entry.name, kinds[entry.kind], entry.crc, entry.size)
 
     def sst_file(self, file_id: str, label: str, size: int, checksum: int) -> SstFile:
         def copy(copied_id: str, target: Path, link: bool) -> None:

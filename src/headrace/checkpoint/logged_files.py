@@ -86,7 +86,12 @@ def write_logged(
     with writing(path):
         write_segment(staged, shape.width, sections, shape.variable_words, sync=False)
         segment = SegmentFile.over(
-            OpenFile.at(staged), name, shape.width, shape.variable_key_words, kind=kind.name
+            OpenFile.at(staged),
+            name,
+            shape.width,
+            shape.variable_key_words,
+            kind=kind.name,
+            origin=home.files,
         )
         staged.replace(path)
     home.files.log([name])

@@ -33,21 +33,41 @@ def claim_run(
     A query that `has_state` has runs: without them its numbers would begin again, below those of its state.
     """
     clock, retry = clock or SystemClock(), retry or Retry()
-    mine = encode_record(_KIND, FORMAT_VERSION, {"start": start})
     newest = newest_run(blobs, query)
     if has_state and newest == 0:
         raise _lost(blobs, query, "it has state, and no run is there")
-    for number in range(newest, max(0, newest - REMEMBERED), -1):
-        if start_of(blobs, query, number) == start:
-            ensure_current(blobs, query, number)
-            return number
+    starts = _starts(blobs, query, newest)
+    if start in starts:
+        number = newest - starts.index(start)
+        ensure_current(blobs, query, number)
+        return number
     while True:  # each turn either ends or meets a run that another start claimed meanwhile
         newest += 1
-        stored = put_or_read(blobs, run_record(query, newest), mine, clock=clock, retry=retry)
-        if stored == mine:
+        mine = encode_record(_KIND, FORMAT_VERSION, {"start": start, "before": starts})
+        name = run_record(query, newest)
+        stored = put_or_read(blobs, name, mine, clock=clock, retry=retry)
+        claimed_by = _start(stored, f"{blobs.root}/{name}")
+        if claimed_by == start:
             if newest > REMEMBERED:
                 blobs.delete(run_record(query, newest - REMEMBERED))
             return newest
+        starts = [claimed_by, *starts][: REMEMBERED - 1]
+
+
+def _starts(blobs: Blobs, query: str, newest: int) -> list[str]:
+    """The starts of the runs from `newest` down. A record names those before it, so one read is enough.
+
+    Records of earlier releases name their own start only.
+    """
+    starts: list[str] = []
+    for number in range(newest, max(0, newest - REMEMBERED + 1), -1):
+        name = run_record(query, number)
+        data, where = blobs.get(name), f"{blobs.root}/{name}"
+        starts.append(_start(data, where))
+        before = decode_record(_KIND, FORMAT_VERSION, data, where).get("before")
+        if isinstance(before, list):
+            return [*starts, *map(str, before)][: REMEMBERED - 1]
+    return starts
 
 
 def newest_run(blobs: Blobs, query: str) -> int:
@@ -86,8 +106,11 @@ def _lost(blobs: Blobs, query: str, problem: str) -> StateMissing:
 def start_of(blobs: Blobs, query: str, run: int) -> str:
     """Which start claimed a run."""
     name = run_record(query, run)
-    where = f"{blobs.root}/{name}"
-    start = decode_record(_KIND, FORMAT_VERSION, blobs.get(name), where).get("start")
+    return _start(blobs.get(name), f"{blobs.root}/{name}")
+
+
+def _start(data: bytes, where: str) -> str:
+    start = decode_record(_KIND, FORMAT_VERSION, data, where).get("start")
     if not isinstance(start, str):
         raise corrupt(_KIND, where, "it names no start")
     return start

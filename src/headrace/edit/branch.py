@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from headrace.blob.base import Blobs
+from headrace.blob.cached import download
 from headrace.checkpoint.beside.local_files import LocalFiles
 from headrace.checkpoint.beside.record_log import RecordLog
 from headrace.checkpoint.records import STATE, OperatorRecord, default_location
@@ -76,7 +77,7 @@ def _copy_blob(source: Blobs, name: str, to: Blobs, copied: str) -> None:
     try:
         path = source.local_path(name)
         if path is None:
-            staged.write_bytes(source.get(name))
+            download(source, name, staged)
         else:
             shutil.copyfile(path, staged)
         to.put_file(copied, staged)

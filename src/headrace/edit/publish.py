@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from headrace.blob.base import Blobs
+from headrace.blob.cached import download
 from headrace.checkpoint.epoch_files import PublishedFiles
 from headrace.checkpoint.home import PartitionHome
 from headrace.clock import SystemClock
@@ -107,7 +108,9 @@ class PartitionWrite:
 
     def _opened(self, home: PartitionHome, shard: Shard) -> Segment:
         path = self.blobs.local_path(shard.name)
-        assert path is not None, "staged rows can be read in place"
+        if path is None:
+            path = self.blobs.staging(shard.name)
+            download(self.blobs, shard.name, path)
         return home.open_segment(home.files.stage(path), self.maker.kind)
 
     def _base_segments(self, home: PartitionHome, base: Manifest) -> list[Segment]:

@@ -12,8 +12,10 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Self
 
 from headrace.errors import StateMissing
+from headrace.rows.arrays import I64
 
 DROP_BEHIND = "HEADRACE_DROP_BEHIND"  # set: no page of a file stays in the system's cache after its read
 
@@ -21,9 +23,12 @@ DROP_BEHIND = "HEADRACE_DROP_BEHIND"  # set: no page of a file stays in the syst
 class OpenFile:
     """A descriptor that outlives `close` until the reads under way are done."""
 
+    is_partial = False  # whether bytes may have to be fetched first
+    _users = 0
+
     def __init__(self, fd: int, where: str) -> None:
         self.where = where  # for messages
-        self._fd = fd
+        self.fd = fd  # to be used inside of `use` only
         self._lock = threading.Lock()
         self._users = 1
         self._closed = False
@@ -40,15 +45,41 @@ class OpenFile:
             hint = "put the file back, or go back to an older version that does not name it"
             raise StateMissing(f"segment {path} is not there", hint=hint) from None
 
+    @property
+    def size(self) -> int:
+        return os.fstat(self.fd).st_size
+
+    @property
+    def memory_bytes(self) -> int:
+        """Memory beside the descriptor."""
+        return 0
+
+    @property
+    def is_evicted(self) -> bool:
+        """Whether the file has lost its last name: it takes disk that should be free."""
+        return os.fstat(self.fd).st_nlink == 0
+
+    def ensure(self, starts: I64, ends: I64, *, once: bool = False) -> None:
+        """Fetches what is not present of ordered byte ranges; `once`: they are not needed again soon."""
+
+    def announce(self, starts: I64, ends: I64) -> None:
+        """Begins to fetch ranges that will be needed next; returns at once."""
+
     @contextmanager
-    def use(self) -> Iterator[int]:
-        """The descriptor, for one read."""
+    def reading(self) -> Iterator[Self]:
+        """The file, for one read: what was ensured stays present until the end."""
+        with self.use():
+            yield self
+
+    @contextmanager
+    def use(self) -> Iterator[Self]:
+        """The file, open until the end."""
         with self._lock:
             if self._users == 0:
                 raise ValueError(f"segment {self.where} is closed")
             self._users += 1
         try:
-            yield self._fd
+            yield self
         finally:
             self._release()
 
@@ -62,10 +93,13 @@ class OpenFile:
         with self._lock:
             self._users -= 1
             if self._users == 0:
-                os.close(self._fd)
+                self._free()
             elif self._drops and self._users == 1:
-                os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_DONTNEED)
+                os.posix_fadvise(self.fd, 0, 0, os.POSIX_FADV_DONTNEED)
+
+    def _free(self) -> None:
+        os.close(self.fd)
 
     def __del__(self) -> None:
         if self._users:  # never closed, and no read is under way: a read references this object
-            os.close(self._fd)
+            self._free()

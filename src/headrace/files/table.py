@@ -18,11 +18,16 @@ from enum import Enum
 from pathlib import Path
 
 from headrace.blob.base import Blobs, IsDamaged, always
+from headrace.blob.cached import download
 from headrace.errors import StateMissing
+from headrace.files.fetch import Fetcher
 from headrace.files.local import LocalFolder
 from headrace.files.opened import OpenFile
+from headrace.files.partial import PartialFile
+from headrace.files.space import PartialSpace
 from headrace.format.names import Attempt, parse_segment
 
+IN_MEMORY_BYTES = 8 << 20  # of ranges, where no space was given
 _STAGED = "staged/"  # what temporary ids start with
 
 
@@ -37,8 +42,15 @@ class Place(Enum):
 class FileTable:
     """The places of one partition's files."""
 
-    def __init__(self, blobs: Blobs, prefix: str, local: LocalFolder | None = None) -> None:
+    def __init__(
+        self,
+        blobs: Blobs,
+        prefix: str,
+        local: LocalFolder | None = None,
+        space: PartialSpace | None = None,
+    ) -> None:
         self._blobs, self._prefix, self._local = blobs, prefix, local
+        self._space = space
         self._lock = threading.Lock()
         self._staged: dict[str, Path] = {}
         self._logged: set[str] = set()
@@ -88,56 +100,97 @@ class FileTable:
     # ── bytes ────────────────────────────────────────────────────────────────────────────────
 
     def path(self, file_id: str) -> Path:
-        """A local path of the bytes; a remote file is copied to the disk first."""
+        """The path of a file whose bytes are local."""
+        path = self.local_path(file_id)
+        if path is None:
+            raise StateMissing(
+                f"{self._blobs.root}/{self._blob(file_id)} has no local copy",
+                hint="report this as a defect: the file is on shared storage and can be read from it",
+            )
+        return path
+
+    def local_path(self, file_id: str) -> Path | None:
+        """A local path of the bytes; None where they are only on shared storage."""
         with self._lock:
             staged, logged = self._staged.get(file_id), file_id in self._logged
         if staged is not None:
             return staged
         if logged and self._local is not None:
             return self._local.file(file_id)
-        path = self._blobs.local_path(f"{self._prefix}/{file_id}")
-        if path is None:
-            raise StateMissing(
-                f"{self._blobs.root} has no files that can be read in place",
-                hint="set spark.headrace.state.location to a directory on a file system, or to s3://…",
-            )
-        return path
+        return self._blobs.local_path(self._blob(file_id))
 
-    def open(self, file_id: str) -> OpenFile:
-        """Opens the bytes; raises `StateMissing`.
+    def open(self, file_id: str, size: int | None = None) -> OpenFile:
+        """Opens the bytes; raises `StateMissing`. A file that is not local is fetched as it is read.
 
         A logged file may be published and removed meanwhile, also by another host of the machine. Such a
-        file is opened on shared storage.
+        file is opened on shared storage. So is a local copy that was evicted just now.
         """
-        place = self.place_of(file_id)
+        place, path = self.place_of(file_id), self.local_path(file_id)
+        if path is None:
+            return self._partial(file_id, size)
         try:
-            return OpenFile.at(self.path(file_id))
+            return OpenFile.at(path)
         except StateMissing:
-            if place is not Place.LOG:
+            if place is Place.LOG:
+                self.share([file_id])
+            elif place is Place.STAGED or self._blobs.in_place:
                 raise
-            self.share([file_id])
-            return OpenFile.at(self.path(file_id))
+            return self._shared(file_id, size)
+
+    def _shared(self, file_id: str, size: int | None) -> OpenFile:
+        path = self.local_path(file_id)
+        return self._partial(file_id, size) if path is None else OpenFile.at(path)
+
+    def _partial(self, file_id: str, size: int | None) -> OpenFile:
+        if self._space is None:
+            self._space = PartialSpace(None, IN_MEMORY_BYTES, Fetcher())
+        blobs, name = self._blobs, self._blob(file_id)
+        size = blobs.size(name) if size is None else size
+        return PartialFile(
+            self._space,
+            f"{blobs.root}/{name}",
+            size,
+            lambda start, length: blobs.get_range(name, start, length),
+            lambda: blobs.size(name),
+        )
+
+    def _blob(self, file_id: str) -> str:
+        return f"{self._prefix}/{file_id}"
 
     def drop_copy(self, file_id: str, is_damaged: IsDamaged = always) -> bool:
         """Drops a damaged local copy of a file that is on shared storage; False: there is none."""
         if self.place_of(file_id) is not Place.SHARED:
             return False
-        return self._blobs.drop_copy(f"{self._prefix}/{file_id}", is_damaged)
+        return self._blobs.drop_copy(self._blob(file_id), is_damaged)
 
-    def open_again(self, file_id: str) -> OpenFile | None:
-        """Opens a new local copy of a file; None where its bytes are no copy."""
-        return self.open(file_id) if self.drop_copy(file_id) else None
+    def open_again(self, file_id: str, damaged: OpenFile) -> OpenFile | None:
+        """Opens new bytes for a damaged file; None where they are no copy."""
+        has_original = self.drop_copy(file_id) or damaged.is_partial
+        size = damaged.size if damaged.is_partial else None
+        return self.open(file_id, size) if has_original else None
+
+    def open_instead(self, file_id: str, evicted: OpenFile) -> OpenFile | None:
+        """Opens a file whose local copy was evicted, to free the disk; None where it stays open."""
+        is_shared = self.place_of(file_id) is Place.SHARED and not file_id.startswith(_STAGED)
+        return self.open(file_id, evicted.size) if is_shared and not self._blobs.in_place else None
 
     def copy(self, file_id: str, target: Path, *, link: bool) -> None:
         """Copies the bytes to `target`, with a hard link where that is allowed and possible."""
-        place = self.place_of(file_id)
+        place, path = self.place_of(file_id), self.local_path(file_id)
         try:
-            _copy(self.path(file_id), target, link)
+            self._copy(file_id, path, target, link)
         except FileNotFoundError:
-            if place is not Place.LOG:
+            if place is Place.LOG:
+                self.share([file_id])
+            elif place is Place.STAGED or self._blobs.in_place:
                 raise
-            self.share([file_id])
-            _copy(self.path(file_id), target, link)
+            self._copy(file_id, self.local_path(file_id), target, link)
+
+    def _copy(self, file_id: str, path: Path | None, target: Path, link: bool) -> None:
+        if path is None:
+            download(self._blobs, self._blob(file_id), target)
+        else:
+            _copy(path, target, link)
 
 
 def _copy(path: Path, target: Path, link: bool) -> None:

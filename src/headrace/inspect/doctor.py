@@ -6,8 +6,10 @@ Memory: the rows of one chunk of one file.
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal
 
 from headrace.blob.base import Blobs
@@ -160,7 +162,7 @@ class _Examination:
         if size != entry.size:
             raise StateCorrupt(f"{home.where}/{entry.name} has {size} bytes, and not {entry.size}")
         if entry.kind == SST:
-            if checksum(home.files.path(entry.name)) != entry.crc:
+            if _checksum(home, entry.name) != entry.crc:
                 raise StateCorrupt(f"{home.where}/{entry.name} fails its checksum")
             return
         kinds = {kind.name: kind for kind in kinds_of(self.record.spec, manifest.store)}
@@ -227,6 +229,14 @@ class _Examination:
                 f"{stray} segments are named by no version",
                 "nothing to do: a batch is writing them, or the next collection deletes them",
             )
+
+
+def _checksum(home: PartitionHome, name: str) -> int:
+    """The checksum of a whole file that is no segment."""
+    with tempfile.TemporaryDirectory(prefix="headrace-doctor-") as folder:
+        copy = Path(folder) / "file"
+        home.files.copy(name, copy, link=False)
+        return checksum(copy)
 
 
 def _names(manifest: Manifest) -> set[str]:

@@ -19,6 +19,8 @@ from headrace.checkpoint.home import PartitionHome
 from headrace.checkpoint.log import LocalLog
 from headrace.checkpoint.pipeline import CommitPipeline, Crew
 from headrace.checkpoint.runs import claim_run
+from headrace.files.fetch import Fetcher
+from headrace.files.space import PartialSpace
 from headrace.format.names import partition_prefix
 from headrace.host.state.partition import Partition
 from headrace.host.state.run_guard import RunGuard
@@ -27,6 +29,8 @@ from headrace.plan.options import default_local
 from headrace.plan.times import TIMES
 from headrace.store.base.budget import SHARE_MIN, MemoryBudget
 from headrace.wire.contract import Ticket, Transaction
+
+RANGES_BYTES = 1 << 40  # of disk, where no limit was given
 
 
 class PartitionService:
@@ -42,11 +46,13 @@ class PartitionService:
         fsync: bool = False,
         share_min: int = SHARE_MIN,
         cache: PolicyName = "timestamp",
+        space: PartialSpace | None = None,
     ) -> None:
         self._fsync = fsync  # of the local log
         self._policy = policy_of(cache)
         self._locations = locations or Locations(Path(default_local()))
         self._budget = MemoryBudget(memory_bytes, share_min)
+        self._space = space or PartialSpace(self._locations.local, RANGES_BYTES, Fetcher())
         self._upkeep = upkeep or Upkeep()
         self._crew = crew or Crew()
         self._partitions: dict[tuple[str, str, str, int], Partition] = {}
@@ -95,7 +101,7 @@ class PartitionService:
             self._rest(TIMES.partition_idle_s)
             prefix = partition_prefix(ticket.query, ticket.operator.name, ticket.partition)
             log = LocalLog.of(self._locations.local, ticket.location, prefix, fsync=self._fsync)
-            home = PartitionHome.of(blobs, prefix, self._crew.clock, log)
+            home = PartitionHome.of(blobs, prefix, self._crew.clock, log, space=self._space)
             pipeline = CommitPipeline(self._crew, prefix, lambda: bool(self._locations.waits_ms()))
             self._partitions[key] = Partition(
                 home, self._budget, self._upkeep, self._crew, pipeline, self._policy
@@ -154,6 +160,7 @@ class PartitionService:
         self._upkeep.close()
         self._crew.close()
         self._closing.set()
+        self._space.fetcher.close()
         with self._mutex:
             self._rest(0.0)  # also removes staged files that no commit named
 

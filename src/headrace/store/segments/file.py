@@ -11,13 +11,14 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import numpy as np
 
-from headrace.errors import StateCorrupt
+from headrace.errors import StateCorrupt, StateMissing
 from headrace.files.logical import LogicalFile
 from headrace.files.opened import OpenFile
 from headrace.files.residency import resident_share
@@ -33,19 +34,34 @@ from headrace.store.segments.block_index import BlockIndex
 from headrace.store.segments.reader import Answer, Found, empty_run
 
 _VERIFY_ROWS = 1 << 16  # read at a time
-_TAIL_BYTES = 512  # the end of a file, with the footer of a few sections
-OpenAgain = Callable[[str], OpenFile | None]  # by file id; None where the bytes are no copy
+_LOCAL_TAIL_BYTES = 512  # the end of a file, with the footer of a few sections
+_TAIL_BYTES = 1 << 16  # the end of a file that is fetched: a request of this size costs hardly more
 T = TypeVar("T")
 
 
-def no_original(file_id: str) -> None:
-    """Opens nothing: the file is no copy of another."""
+class Origin(Protocol):
+    """Where the bytes of a file come from, by file id."""
+
+    def open_again(self, file_id: str, damaged: OpenFile) -> OpenFile | None:
+        """Opens new bytes for a damaged copy; None where the bytes are no copy."""
+
+    def open_instead(self, file_id: str, evicted: OpenFile) -> OpenFile | None:
+        """Opens a file whose local copy was evicted; None where it stays open."""
+
+
+class NoOrigin:
+    """The file is no copy of another."""
+
+    def open_again(self, file_id: str, damaged: OpenFile) -> OpenFile | None:
+        return None
+
+    def open_instead(self, file_id: str, evicted: OpenFile) -> OpenFile | None:
+        return None
 
 
 class SegmentFile:
     """A segment in an open file."""
 
-    memory_bytes = 0  # of its indexes
     label = ""  # what the store calls the file, where the store has a name for it
 
     def __init__(
@@ -55,7 +71,7 @@ class SegmentFile:
         width: int,
         keys: Sequence[int],
         footer: Footer,
-        open_again: OpenAgain,
+        origin: Origin,
     ) -> None:
         self.file = file
         self.kind = file.kind
@@ -65,8 +81,9 @@ class SegmentFile:
         self._variable_key: Flags = np.zeros(width, np.bool_)
         self._variable_key[list(keys)] = True
         self.indexes: dict[int, BlockIndex] = {}
+        self._index_bytes = 0
         self._lock = threading.Lock()
-        self._bytes, self._open_again = opened, open_again
+        self._bytes, self._origin = opened, origin
 
     @classmethod
     def open(
@@ -92,15 +109,15 @@ class SegmentFile:
         *,
         checksum: int | None = None,
         kind: str = "rows",
-        open_again: OpenAgain = no_original,
+        origin: Origin | None = None,
     ) -> SegmentFile:
         """Verifies header, footer and trailer; a section's index is read when first used.
 
         With `checksum`, the file must be the very one that a manifest names.
         """
         try:
-            with opened.use() as fd:
-                size, footer = _footer(opened.where, fd, width)
+            with opened.reading():
+                size, footer = _footer(opened, width)
             if checksum is not None and checksum != footer.checksum:
                 raise form.corrupt(opened.where, "it is intact, but not the file that the manifest names")
             if not set(variable_key_words) <= set(footer.variable_words):
@@ -109,7 +126,7 @@ class SegmentFile:
             opened.close()
             raise
         file = LogicalFile(file_id, kind, size, footer.checksum)
-        return cls(file, opened, width, variable_key_words, footer, open_again)
+        return cls(file, opened, width, variable_key_words, footer, origin or NoOrigin())
 
     @property
     def size(self) -> int:
@@ -124,16 +141,21 @@ class SegmentFile:
         """The number of its last section."""
         return max(self.sections)
 
+    @property
+    def memory_bytes(self) -> int:
+        """Memory of its indexes, and of what is present of a file that is elsewhere."""
+        return self._index_bytes + self._bytes.memory_bytes
+
     def release(self, number: int) -> None:
         """Frees the memory of a section's index; the next use reads it again."""
         with self._lock:
             index = self.indexes.pop(number, None)
-            self.memory_bytes -= 0 if index is None else index.nbytes
+            self._index_bytes -= 0 if index is None else index.nbytes
 
     def close(self) -> None:
         with self._lock:
             self.indexes.clear()
-            self.memory_bytes = 0
+            self._index_bytes = 0
         self._bytes.close()
 
     def lookup(self, number: int, probe: Run, todo: Flags | None = None) -> Found:
@@ -151,25 +173,26 @@ class SegmentFile:
         """Adds the rows of keys that `answer` has not found yet."""
         if number not in self.sections:
             return
-        self._reading(lambda fd: self._answer(fd, number, answer))
+        self._reading(lambda opened: self._answer(opened, number, answer))
 
-    def _answer(self, fd: int, number: int, answer: Answer) -> None:
-        probe, index = answer.probe, self._index(number, fd)
+    def _answer(self, opened: OpenFile, number: int, answer: Answer) -> None:
+        probe, index = answer.probe, self._index(number, opened)
         last = np.uint64(index.last)
         blocks = locate(probe.order, answer.mask, index.firsts, last, index.row_starts, index.filters)
+        _ensure_blocks(opened, index, blocks)
         buffer: U64 = np.empty(index.read_words, np.uint64)
         answer.read(*announce(fd, blocks, index.offsets, buffer.nbytes))
         bad, answer.heap, answer.used = fetch(
-            fd, probe.order, probe.words, probe.heap, self._variable_key, self._variable, blocks,
+            opened.fd, probe.order, probe.words, probe.heap, self._variable_key, self._variable, blocks,
             index.offsets, index.row_starts, index.checks, buffer,
             answer.mask, answer.words, answer.heap, answer.used,
         )  # fmt: skip
-        self._check_block(fd, index, bad)
+        self._check_block(opened, index, bad)
 
-    def _check_block(self, fd: int, index: BlockIndex, bad: int) -> None:
+    def _check_block(self, opened: OpenFile, index: BlockIndex, bad: int) -> None:
         """Raises if a kernel met a bad block; -1 means none."""
         if bad >= 0:
-            self._read(fd, index, bad, bad + 1)
+            self._read(opened, index, bad, bad + 1)
             raise self._corrupt(f"block {bad} could not be verified")
 
     def scan(self, number: int, chunk_rows: int) -> Iterator[Run]:
@@ -177,7 +200,7 @@ class SegmentFile:
         if number not in self.sections:
             return
         with self._bytes.use():  # the segment may be closed before the last chunk
-            index = self._reading(lambda fd: self._index(number, fd))
+            index = self._reading(lambda opened: self._index(number, opened))
             first, blocks = 0, len(index.firsts)
             while first < blocks:
                 end = index.blocks_of_rows(first, chunk_rows)
@@ -186,13 +209,13 @@ class SegmentFile:
 
     def verify(self) -> None:
         """Reads all blocks; raises `StateCorrupt` where one fails its checksum."""
-        with self._bytes.use() as fd:
+        with self._bytes.reading() as opened:
             for entry in self.sections.values():
-                index = self._load_index(entry, fd)
+                index = self._load_index(entry, opened)
                 first, blocks = 0, len(index.firsts)
                 while first < blocks:
                     end = index.blocks_of_rows(first, _VERIFY_ROWS)
-                    self._read(fd, index, first, end)
+                    self._read(opened, index, first, end)
                     first = end
 
     def count_range(self, number: int, low: int, high: int) -> int:
@@ -202,23 +225,23 @@ class SegmentFile:
         entry = self.sections[number]
         if entry.lies_in(low, high):
             return entry.rows
-        index = self._reading(lambda fd: self._index(number, fd))
+        index = self._reading(lambda opened: self._index(number, opened))
         return index.rows_below(high) - index.rows_below(low)
 
     def scan_range(self, number: int, low: int, high: int) -> Run:
         """The rows with `low <= hash < high` as one ordered run; `high` may be 2**64."""
         if number not in self.sections:
             return empty_run(self.width)
-        return self._reading(lambda fd: self._scan_range(fd, number, low, high))
+        return self._reading(lambda opened: self._scan_range(opened, number, low, high))
 
-    def _scan_range(self, fd: int, number: int, low: int, high: int) -> Run:
-        index = self._index(number, fd)
+    def _scan_range(self, opened: OpenFile, number: int, low: int, high: int) -> Run:
+        index = self._index(number, opened)
         if self.sections[number].lies_in(low, high):
-            return self._rows(fd, index, 0, len(index.firsts))
+            return self._rows(opened, index, 0, len(index.firsts))
         first, end = index.blocks_between(low, high)
         if first >= end:
             return empty_run(self.width)
-        run = self._rows(fd, index, first, end)
+        run = self._rows(opened, index, first, end)
         a, b = np.searchsorted(run.order, np.array([low, high - 1], np.uint64), "left")
         b += np.searchsorted(run.order[b:], np.uint64(high - 1), "right")
         return Run(run.order[a:b], run.words[a:b], run.heap)
@@ -230,51 +253,69 @@ class SegmentFile:
         """
         if number not in self.sections or not len(hashes):
             return empty_run(self.width)
-        of_row, words, heap = self._reading(lambda fd: self._fetch_all(fd, number, hashes, turns))
+        of_row, words, heap = self._reading(lambda opened: self._fetch_all(opened, number, hashes, turns))
         if turns is not None:
             by_hash = np.argsort(of_row, kind="stable")
             of_row, words = of_row[by_hash], words[by_hash]
         return Run(hashes[of_row], words, heap)
 
     def resident_share(self) -> float:
-        """The share of its bytes that the page cache has."""
-        return self._reading(lambda fd: resident_share(fd, self.size))
+        """The share of its bytes that the page cache has; 0 of a file that is elsewhere."""
+        return self._reading(
+            lambda opened: 0.0 if opened.is_partial else resident_share(opened.fd, self.size)
+        )
 
-    def _fetch_all(self, fd: int, number: int, hashes: U64, turns: I64 | None) -> tuple[I64, U64, U8]:
-        index = self._index(number, fd)
+    def _fetch_all(
+        self, opened: OpenFile, number: int, hashes: U64, turns: I64 | None
+    ) -> tuple[I64, U64, U8]:
+        index = self._index(number, opened)
         answered: Flags = np.zeros(len(hashes), np.bool_)
         last, buffer = np.uint64(index.last), np.empty(index.read_words, np.uint64)
         blocks = locate(hashes, answered, index.firsts, last, index.row_starts, index.filters)
+        _ensure_blocks(opened, index, blocks)
         place = (index.offsets, index.row_starts, index.checks, buffer, self.width)
         order: I64 = np.empty(0, np.int64) if turns is None else turns
-        bad, of_row, words, heap = fetch_all(fd, hashes, self._variable, blocks, *place, order)
-        self._check_block(fd, index, bad)
+        bad, of_row, words, heap = fetch_all(opened.fd, hashes, self._variable, blocks, *place, order)
+        self._check_block(opened, index, bad)
         return of_row, words, heap
 
-    def _reading(self, read: Callable[[int], T]) -> T:
-        """Reads from the file; after damage once more, from a new local copy."""
+    def _reading(self, read: Callable[[OpenFile], T]) -> T:
+        """Reads from the file; after damage once more, from a new copy."""
         opened = self._bytes
+        if opened.is_evicted:
+            opened = self._instead(opened)
         try:
-            with opened.use() as fd:
-                return read(fd)
+            with opened.reading():
+                return read(opened)
         except StateCorrupt:
             if not self._reopen(opened):
                 raise
-        with self._bytes.use() as fd:
-            return read(fd)
+        with self._bytes.reading() as fresh:
+            return read(fresh)
 
     def _reopen(self, damaged: OpenFile) -> bool:
         with self._lock:
             if self._bytes is damaged:
-                fresh = self._open_again(self.file.id)
+                fresh = self._origin.open_again(self.file.id, damaged)
                 if fresh is None:
                     return False
                 self._bytes = fresh
                 damaged.close()
             return True
 
-    def _rows(self, fd: int, index: BlockIndex, first: int, end: int) -> Run:
-        data = self._read(fd, index, first, end)
+    def _instead(self, evicted: OpenFile) -> OpenFile:
+        """The file to read from once its local copy was evicted; the old bytes, if it is gone elsewhere."""
+        with self._lock:
+            if self._bytes is evicted:
+                with suppress(StateMissing):
+                    fresh = self._origin.open_instead(self.file.id, evicted)
+                    if fresh is not None:
+                        self._bytes = fresh
+                        evicted.close()
+            return self._bytes
+
+    def _rows(self, opened: OpenFile, index: BlockIndex, first: int, end: int) -> Run:
+        data = self._read(opened, index, first, end)
         rows = int(index.row_starts[end] - index.row_starts[first])
         hashes: U64 = np.empty(rows, np.uint64)
         words: U64 = np.empty((rows, self.width), np.uint64)
@@ -282,19 +323,20 @@ class SegmentFile:
         unpack(data, index.offsets, index.row_starts, first, end, self._variable, hashes, words, heap)
         return Run(hashes, words, heap.view(np.uint8))
 
-    def _read(self, fd: int, index: BlockIndex, first: int, end: int) -> U64:
+    def _read(self, opened: OpenFile, index: BlockIndex, first: int, end: int) -> U64:
         start, stop = int(index.offsets[first]), int(index.offsets[end])
-        data = self._read_words(fd, start, (stop - start) // 8)
+        data = self._read_words(opened, start, (stop - start) // 8, once=True)
         bad = bad_block(data, index.offsets, index.checks, first, end)
         if bad >= 0:
             raise self._corrupt(f"the block at byte {index.offsets[bad]} fails its checksum")
         return data
 
-    def _read_words(self, fd: int, start: int, words: int) -> U64:
+    def _read_words(self, opened: OpenFile, start: int, words: int, *, once: bool = False) -> U64:
+        _ensure(opened, (start, start + 8 * words), once=once)
         data: U64 = np.empty(words, np.uint64)
         left = memoryview(data).cast("B")  # type: ignore[arg-type]
         while left:
-            done = os.preadv(fd, [left], start)
+            done = os.preadv(opened.fd, [left], start)
             if done == 0:
                 raise self._corrupt(f"it ends at byte {start}, inside a section")
             left, start = left[done:], start + done
@@ -303,26 +345,42 @@ class SegmentFile:
     def _corrupt(self, problem: str) -> StateCorrupt:
         return form.corrupt(self._bytes.where, problem)
 
-    def _index(self, number: int, fd: int) -> BlockIndex:
+    def _index(self, number: int, opened: OpenFile) -> BlockIndex:
         with self._lock:
             if number not in self.indexes:
-                self.indexes[number] = self._load_index(self.sections[number], fd)
-                self.memory_bytes += self.indexes[number].nbytes
+                self.indexes[number] = self._load_index(self.sections[number], opened)
+                self._index_bytes += self.indexes[number].nbytes
             return self.indexes[number]
 
-    def _load_index(self, entry: SectionEntry, fd: int) -> BlockIndex:
-        data = self._read_words(fd, entry.index, entry.index_words)
+    def _load_index(self, entry: SectionEntry, opened: OpenFile) -> BlockIndex:
+        data = self._read_words(opened, entry.index, entry.index_words)
         if int(xxh64(data)) != entry.check:
             raise self._corrupt(f"the index of slice {entry.slice} fails its checksum")
         return BlockIndex.of(entry, data)
 
 
-def _footer(where: str, fd: int, width: int) -> tuple[int, Footer]:
+def _footer(opened: OpenFile, width: int) -> tuple[int, Footer]:
     """The size of a segment and its footer, verified."""
-    size = os.fstat(fd).st_size
+    where, fd, size = opened.where, opened.fd, opened.size
+    _ensure(opened, (0, form.HEADER_BYTES), (max(0, size - _TAIL_BYTES), size))
     form.check_header(where, os.pread(fd, form.HEADER_BYTES, 0), width)
-    tail = os.pread(fd, _TAIL_BYTES, max(0, size - _TAIL_BYTES))
+    tail = os.pread(fd, _LOCAL_TAIL_BYTES, max(0, size - _LOCAL_TAIL_BYTES))
     offset, words, check = form.footer_place(where, tail[-form.TRAILER_BYTES :], size)
+    _ensure(opened, (offset, size))
     at = len(tail) - form.TRAILER_BYTES - 8 * words
     body = tail[at : at + 8 * words] if at >= 0 else os.pread(fd, 8 * words, offset)
     return size, form.parse_footer(where, body, offset, check)
+
+
+def _ensure(opened: OpenFile, *ranges: tuple[int, int], once: bool = False) -> None:
+    """Makes ranges present; free where the file is local."""
+    if opened.is_partial:
+        starts, ends = np.array(ranges, np.int64).T
+        opened.ensure(starts, ends, once=once)
+
+
+def _ensure_blocks(opened: OpenFile, index: BlockIndex, blocks: I64) -> None:
+    """Makes the located blocks of ordered probes present."""
+    if opened.is_partial:
+        needed = np.unique(blocks[blocks >= 0])
+        opened.ensure(index.offsets[needed], index.offsets[needed + 1])

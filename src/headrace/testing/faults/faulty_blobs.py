@@ -72,6 +72,10 @@ class FaultyBlobs:
     def root(self) -> str:
         return self._blobs.root
 
+    @property
+    def in_place(self) -> bool:
+        return self._blobs.in_place
+
     def put_if_absent(self, name: str, data: bytes) -> None:
         self._write("put", name, lambda: self._blobs.put_if_absent(name, data))
 
@@ -87,6 +91,10 @@ class FaultyBlobs:
     def get(self, name: str) -> bytes:
         self._read(name)
         return self._blobs.get(name)
+
+    def get_range(self, name: str, start: int, length: int) -> bytes:
+        self._read(name)
+        return self._blobs.get_range(name, start, length)
 
     def size(self, name: str) -> int:
         self._read(name)

@@ -24,6 +24,8 @@ from headrace.format.manifest import decode
 class SimulatedStorage:
     """A location (`Blobs`) that is cheap to create and to discard."""
 
+    in_place = True
+
     def __init__(self, folder: Path) -> None:
         folder.mkdir()
         self.root = str(folder)
@@ -50,6 +52,9 @@ class SimulatedStorage:
         if name not in self._bytes:
             raise BlobMissing(f"{self.root}/{name} does not exist")
         return self._bytes[name]
+
+    def get_range(self, name: str, start: int, length: int) -> bytes:
+        return self.get(name)[start : start + length]
 
     def size(self, name: str) -> int:
         return len(self.get(name))

@@ -1,0 +1,215 @@
+"""A file of shared storage that is present in part: a private sparse file, filled by ranged reads.
+
+Every byte is at its own offset, so kernels read it as any other file. The sparse file has no name, so no
+other process sees it and nothing is left after a crash.
+
+Invariants: a unit that is neither ABSENT nor COMING has its bytes. One thread fetches a unit; others wait.
+Bytes that a read under way may use are not evicted: `shrink` skips a file that another thread reads.
+Threads: any; one condition guards the units, and no request runs under it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+
+from headrace.errors import StateCorrupt, TryAgain
+from headrace.files.local import writing
+from headrace.files.opened import OpenFile
+from headrace.files.ranges import UNIT_BYTES, requests, runs, units_of
+from headrace.rows.arrays import I64, U8
+
+if TYPE_CHECKING:
+    from headrace.files.space import PartialSpace
+
+ABSENT, COLD, HOT, COMING = 0, 1, 2, 3  # HOT: used since the last eviction; COLD goes first
+_PUNCH = 3  # FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE
+_TRIES = 3  # of a request whose reply is too short
+_libc = ctypes.CDLL(None, use_errno=True)
+
+ReadRange = Callable[[int, int], bytes]  # start and length; fewer bytes where the file or the reply ends
+ReadSize = Callable[[], int]
+
+
+class PartialFile(OpenFile):
+    """An open file whose bytes are fetched when they are first needed."""
+
+    is_partial = True
+    is_evicted = False  # it never had a name
+
+    def __init__(
+        self, space: PartialSpace, where: str, size: int, read: ReadRange, read_size: ReadSize
+    ) -> None:
+        super().__init__(space.new_file(size), where)
+        self._size, self._read, self._read_size, self._space = size, read, read_size, space
+        self._units: U8 = np.zeros(-(-size // UNIT_BYTES), np.uint8)
+        self._changed = threading.Condition()
+        self._pins: dict[int, int] = {}  # reads under way, by thread
+        self._hand = 0  # where the next eviction begins
+        self.present_bytes = 0
+        self.used_ms = 0.0
+        space.add(self)
+
+    @property
+    def size(self) -> int:
+        return self._size
+
+    @property
+    def memory_bytes(self) -> int:
+        return self._units.nbytes + (self.present_bytes if self._space.in_memory else 0)
+
+    # ── reading ──────────────────────────────────────────────────────────────────────────────
+
+    def ensure(self, starts: I64, ends: I64, *, once: bool = False) -> None:
+        units = units_of(starts, ends)
+        self._space.hit(int((self._units[units] % COMING > ABSENT).sum()) * UNIT_BYTES)
+        while True:
+            with self._changed:
+                states = self._units[units]
+                missing = units[states == ABSENT]
+                if not once:
+                    self._units[units[states == COLD]] = HOT
+                if len(missing):
+                    self._units[missing] = COMING
+                elif (states == COMING).any():
+                    self._space.wait(self._changed)
+                    continue
+                else:
+                    return
+            self._fetch(missing, COLD if once else HOT)
+            self._space.relieve(self, units)
+
+    def announce(self, starts: I64, ends: I64) -> None:
+        def fetch() -> None:
+            with self.use():
+                self.ensure(starts, ends, once=True)
+
+        self._space.fetcher.beside(fetch)
+
+    def fill(self, start: int, data: bytes) -> None:
+        """Adds bytes that came another way, such as with the manifest; only whole units are kept."""
+        first, end = -(-start // UNIT_BYTES), (start + len(data)) // UNIT_BYTES
+        if start + len(data) == self._size:
+            end = len(self._units)
+        if first < end:
+            self._write(first, end, data[first * UNIT_BYTES - start :][: (end - first) * UNIT_BYTES], HOT)
+
+    def _fetch(self, missing: I64, state: int) -> None:
+        """Fetches units that this thread has marked as coming."""
+        firsts, ends = requests(missing, self._space.fetcher.gap_bytes)
+
+        def request(first: int, end: int) -> tuple[int, Callable[[], None]]:
+            return (end - first) * UNIT_BYTES, lambda: self._fetch_range(first, end, state)
+
+        begun_ms = self._space.clock.monotonic_ms()
+        try:
+            self._space.fetcher.run(
+                [request(int(first), int(end)) for first, end in zip(firsts, ends, strict=True)]
+            )
+        finally:
+            with self._changed:  # what an error left
+                self._units[missing[self._units[missing] == COMING]] = ABSENT
+                self._changed.notify_all()
+            self._space.waited(self._space.clock.monotonic_ms() - begun_ms)
+
+    def _fetch_range(self, first: int, end: int, state: int) -> None:
+        start = first * UNIT_BYTES
+        length = min(end * UNIT_BYTES, self._size) - start
+        self._write(first, end, self._whole(start, length), state)
+        self._space.fetched(length)
+
+    def _whole(self, start: int, length: int) -> bytes:
+        """The bytes of a range; a short reply is repeated, a file that is too short is corrupt."""
+        for _ in range(_TRIES):
+            data = self._read(start, length)
+            if len(data) == length:
+                return data
+            stored = self._read_size()
+            if stored != self._size:
+                raise StateCorrupt(
+                    f"segment {self.where} has {stored} bytes, its manifest knows it with {self._size}",
+                    hint="it was cut short or replaced: bring it back from a backup, "
+                    "or start again with a new checkpoint location",
+                )
+        raise TryAgain(
+            f"{self.where} was cut short {_TRIES} times at byte {start + len(data)}",
+            hint="nothing to do if it passes: the batch is tried again",
+        )
+
+    def _write(self, first: int, end: int, data: bytes, state: int) -> None:
+        with writing(self._space.folder), self._changed:
+            at = first * UNIT_BYTES
+            left = memoryview(data)
+            while left:
+                done = os.pwrite(self.fd, left, at)
+                left, at = left[done:], at + done
+            fresh = self._units[first:end] % COMING == ABSENT  # ABSENT or COMING
+            self._units[first:end][fresh] = state
+            self._grow(int(fresh.sum()) * UNIT_BYTES)
+            self._changed.notify_all()
+
+    def _grow(self, nbytes: int) -> None:
+        self.present_bytes += nbytes
+        self._space.grew(nbytes)
+
+    # ── eviction ─────────────────────────────────────────────────────────────────────────────
+
+    @contextmanager
+    def reading(self) -> Iterator[Self]:
+        """A read under way: no other thread evicts bytes of this file meanwhile."""
+        me = threading.get_ident()
+        with self.use():
+            self._pin(me, 1)
+            try:
+                yield self
+            finally:
+                self._pin(me, -1)
+
+    def _pin(self, thread: int, by: int) -> None:
+        with self._changed:
+            self._pins[thread] = self._pins.get(thread, 0) + by
+            if not self._pins[thread]:
+                del self._pins[thread]
+            self.used_ms = self._space.clock.monotonic_ms()
+
+    def shrink(self, nbytes: int, keep: I64 | None) -> int:
+        """Evicts about `nbytes` of COLD units, in turn; returns how much. Units in `keep` stay.
+
+        Another thread's read under way keeps the whole file.
+        """
+        with self._changed:
+            if self._pins.keys() - {threading.get_ident()}:
+                return 0
+            cold: I64 = np.flatnonzero(self._units == COLD)
+            if keep is not None:
+                cold = np.setdiff1d(cold, keep, assume_unique=True)
+            turn = int(np.searchsorted(cold, self._hand))
+            chosen = np.sort(np.roll(cold, -turn)[: -(-nbytes // UNIT_BYTES)])
+            for first, end in runs(chosen):
+                self._punch(first, end)
+            self._units[chosen] = ABSENT
+            self._hand = int(chosen[-1]) + 1 if len(chosen) else 0
+            self._grow(-len(chosen) * UNIT_BYTES)
+            return len(chosen) * UNIT_BYTES
+
+    def cool(self) -> None:
+        """Makes every HOT unit COLD: it stays if it is used before the next eviction."""
+        with self._changed:
+            self._units[self._units == HOT] = COLD
+
+    def _punch(self, first: int, end: int) -> None:
+        start, length = first * UNIT_BYTES, (end - first) * UNIT_BYTES
+        code = _libc.fallocate(self.fd, _PUNCH, ctypes.c_int64(start), ctypes.c_int64(length))
+        if code != 0:  # a file system without holes: the bytes stay until the file closes
+            self._space.cannot_punch(os.strerror(ctypes.get_errno()))
+
+    def _free(self) -> None:
+        super()._free()
+        self._space.grew(-self.present_bytes)
+        self.present_bytes = 0

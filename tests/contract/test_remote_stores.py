@@ -1,0 +1,106 @@
+"""Protects every store over shared storage that has no local files: with a disk cache, with a small one and
+without one; damage of fetched bytes is repaired, damage of the original is an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from headrace.blob.memory import MemoryBlobs
+from headrace.checkpoint.home import PartitionHome
+from headrace.clock import SystemClock
+from headrace.errors import StateCorrupt
+from headrace.files.fetch import Fetcher
+from headrace.files.space import PartialSpace
+from headrace.plan.spec import OperatorSpec
+from headrace.testing.contracts.store_contract import SECOND, SESSION, SLIDE, check, folding, keeping
+from headrace.testing.contracts.store_lab import StoreLab
+from headrace.testing.contracts.store_model import Row, StoreModel
+from headrace.testing.faults.measured_blobs import MeasuredBlobs
+
+SMALL = 1 << 14  # bytes of memory: rows are read from segments
+CASES = {
+    "lookups": folding(None, "changes"),
+    "slices": folding(SLIDE, "final"),
+    "kept rows": keeping(SLIDE),
+    "sessions": keeping(SESSION),
+}
+ROOMS: dict[str, Callable[[Path], PartialSpace]] = {
+    "disk": lambda folder: PartialSpace(folder, 1 << 30, Fetcher(4)),
+    "narrow disk": lambda folder: PartialSpace(folder, 1 << 13, Fetcher(4)),
+    "memory": lambda folder: PartialSpace(None, 1 << 13, Fetcher(4)),
+}
+
+
+@dataclass
+class RemoteLab(StoreLab):
+    """A store whose files are elsewhere; `reopen` is a start on an empty machine."""
+
+    blobs: MeasuredBlobs = field(default_factory=lambda: MeasuredBlobs(MemoryBlobs()))
+    room: Callable[[Path], PartialSpace] = ROOMS["disk"]
+
+    def __post_init__(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.home = PartitionHome.of(self.blobs, "p", SystemClock(), space=self.room(self.folder))
+        self.reopen()
+
+
+def epochs(lab: StoreLab, model: StoreModel, numbers: range) -> None:
+    for number in numbers:
+        rows = [
+            Row(key, number * SECOND + key * 1000, key + number) for key in range(0, 300, 1 + number % 3)
+        ]
+        check(lab, model, rows, (number - 4) * SECOND if model.spec.window else None)
+
+
+@pytest.mark.parametrize("room", ROOMS.values(), ids=ROOMS.keys())
+@pytest.mark.parametrize("spec", CASES.values(), ids=CASES.keys())
+def test_restarts_on_empty_machines_change_nothing(
+    spec: OperatorSpec, room: Callable[[Path], PartialSpace], tmp_path: Path
+) -> None:
+    lab, model = RemoteLab(spec, tmp_path, SMALL, room=room), StoreModel(spec)
+    for begin in range(0, 12, 3):
+        epochs(lab, model, range(begin, begin + 3))
+        lab.compact()
+        lab.reopen()
+    assert lab.blobs.counts()["range"] > 0
+
+
+@pytest.mark.parametrize("spec", CASES.values(), ids=CASES.keys())
+def test_a_wrong_byte_on_the_way_is_fetched_again(spec: OperatorSpec, tmp_path: Path) -> None:
+    """Every seventh reply has a flipped bit: what is cached fails its checksum, the original does not."""
+    lab, model = RemoteLab(spec, tmp_path, SMALL), StoreModel(spec)
+    epochs(lab, model, range(3))
+    numbers = iter(range(10**6))
+
+    def flip(name: str, reply: bytes) -> bytes:
+        at = len(reply) // 2
+        bad = next(numbers) % 7 == 3 and len(reply)
+        return reply[:at] + bytes([reply[at] ^ 16]) + reply[at + 1 :] if bad else reply
+
+    lab.blobs.cut = flip
+    lab.reopen()
+    epochs(lab, model, range(3, 8))
+
+
+def test_a_wrong_byte_of_the_original_is_corrupt(tmp_path: Path) -> None:
+    spec = folding(None, "changes")
+    lab, model = RemoteLab(spec, tmp_path, SMALL), StoreModel(spec)
+    epochs(lab, model, range(3))
+    lab.blobs.cut = lambda name, reply: bytes(byte ^ 16 for byte in reply)
+    with pytest.raises(StateCorrupt):
+        lab.reopen()
+
+
+def test_replies_that_are_cut_short_are_repeated(tmp_path: Path) -> None:
+    spec = folding(None, "changes")
+    lab, model = RemoteLab(spec, tmp_path, SMALL), StoreModel(spec)
+    epochs(lab, model, range(3))
+    numbers = iter(range(10**6))
+    lab.blobs.cut = lambda name, reply: reply[: len(reply) // 2] if next(numbers) % 3 == 1 else reply
+    lab.reopen()
+    epochs(lab, model, range(3, 6))

@@ -1,0 +1,214 @@
+"""Protects ranged reads: what a read gets equals the file whatever is present, requests are merged, each
+byte is fetched once by concurrent readers, evicted bytes come back, short replies never become state.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headrace.errors import StateCorrupt, TryAgain
+from headrace.files.fetch import Fetcher
+from headrace.files.partial import PartialFile
+from headrace.files.ranges import UNIT_BYTES, cut, gap_bytes, requests, runs, units_of
+from headrace.files.space import PartialSpace
+
+SIZE = 40 * UNIT_BYTES + 1234
+DATA = np.random.default_rng(1).bytes(SIZE)
+
+
+class Storage:
+    """The original of one file."""
+
+    def __init__(self, data: bytes = DATA) -> None:
+        self.data, self.requests = data, list[tuple[int, int]]()
+        self.error: TryAgain | None = None
+        self.lengths: list[int] = []  # of the next replies
+        self.gate = threading.Event()
+        self.gate.set()
+
+    def read(self, start: int, length: int) -> bytes:
+        self.requests.append((start, length))
+        self.gate.wait()
+        if self.error is not None:
+            raise self.error
+        if self.lengths:
+            length = self.lengths.pop()
+        return self.data[start : start + length]
+
+    def size(self) -> int:
+        return len(self.data)
+
+
+def space(limit: int = 1 << 30, folder: Path | None = None, gap: bool = False) -> PartialSpace:
+    made = PartialSpace(folder, limit, Fetcher(parallel=4))
+    if not gap:
+        made.fetcher.costs.latency_ms = 0.0
+    return made
+
+
+def opened(storage: Storage, room: PartialSpace, size: int = SIZE) -> PartialFile:
+    return PartialFile(room, "there", size, storage.read, storage.size)
+
+
+def read(file: PartialFile, *ranges: tuple[int, int]) -> list[bytes]:
+    starts, ends = np.array(sorted(ranges), np.int64).T
+    with file.reading():
+        file.ensure(starts, ends)
+        return [os.pread(file.fd, end - start, start) for start, end in sorted(ranges)]
+
+
+spans = st.tuples(st.integers(0, SIZE - 1), st.integers(1, 3 * UNIT_BYTES)).map(
+    lambda pair: (pair[0], min(SIZE, sum(pair)))
+)
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(st.lists(spans, min_size=1, max_size=5), max_size=12),
+    st.sampled_from([UNIT_BYTES, 5 * UNIT_BYTES, 1 << 30]),
+    st.booleans(),
+)
+def test_what_is_read_equals_the_file(reads: list[list[tuple[int, int]]], limit: int, gap: bool) -> None:
+    storage, room = Storage(), space(limit, gap=gap)
+    file, largest = opened(storage, room), 0
+    for ranges in reads:
+        assert read(file, *ranges) == [DATA[start:end] for start, end in sorted(ranges)]
+        largest = max(largest, len(units_of(*np.array(sorted(ranges), np.int64).T)) * UNIT_BYTES)
+        assert room.used_bytes == file.present_bytes
+        assert gap or room.used_bytes <= max(limit, largest)
+    if limit == 1 << 30 and not gap:
+        whole = units_of(*np.array(sorted(sum(reads, [(0, 1)])), np.int64).T)
+        fetched = sum(-(-length // UNIT_BYTES) for _, length in storage.requests)
+        assert fetched <= len(whole), "a unit is fetched once"
+    file.close()
+    assert room.used_bytes == 0
+
+
+def test_many_readers_fetch_a_range_once(tmp_path: Path) -> None:
+    storage = Storage()
+    file = opened(storage, space(folder=tmp_path))
+    storage.gate.clear()
+    with ThreadPoolExecutor(8) as pool:
+        answers = [pool.submit(read, file, (5000, 9000)) for _ in range(8)]
+        while not storage.requests:
+            pass
+        storage.gate.set()
+        assert {answer.result()[0] for answer in answers} == {DATA[5000:9000]}
+    assert len(storage.requests) == 1
+    assert list((tmp_path / "ranges").iterdir()) == [], "the file has no name"
+
+
+def test_an_error_leaves_the_range_to_the_next_reader() -> None:
+    storage = Storage()
+    file = opened(storage, space())
+    storage.error = TryAgain("away")
+    with pytest.raises(TryAgain):
+        read(file, (0, 10))
+    storage.error = None
+    assert read(file, (0, 10)) == [DATA[:10]]
+
+
+def test_a_short_reply_is_repeated_and_a_short_file_is_corrupt() -> None:
+    storage = Storage()
+    file, storage.lengths = opened(storage, space()), [3, 0]
+    assert read(file, (0, 10)) == [DATA[:10]]
+    cut_off = opened(Storage(DATA[:5000]), space())
+    with pytest.raises(StateCorrupt, match="has 5000 bytes"):
+        read(cut_off, (4000, 6000))
+
+
+def test_bytes_used_since_the_last_eviction_stay() -> None:
+    storage, room = Storage(), space(12 * UNIT_BYTES)
+    file = opened(storage, room)
+    hot = (0, 4 * UNIT_BYTES)
+    for at in range(5, 39):
+        read(file, hot)
+        read(file, (at * UNIT_BYTES, (at + 1) * UNIT_BYTES))
+    assert room.reads.evicted_bytes > 0
+    storage.requests.clear()
+    read(file, hot)
+    assert storage.requests == []
+
+
+def test_a_scan_does_not_wash_hot_bytes_out() -> None:
+    storage, room = Storage(), space(12 * UNIT_BYTES)
+    file = opened(storage, room)
+    read(file, (0, 6 * UNIT_BYTES))
+    for at in range(6, 39):
+        with file.reading():
+            file.ensure(np.array([at * UNIT_BYTES]), np.array([(at + 1) * UNIT_BYTES]), once=True)
+    storage.requests.clear()
+    read(file, (0, 6 * UNIT_BYTES))
+    assert storage.requests == []
+
+
+def test_another_threads_read_keeps_its_bytes() -> None:
+    storage, room = Storage(), space(2 * UNIT_BYTES)
+    busy, other = opened(storage, room), opened(storage, room)
+    with ThreadPoolExecutor(1) as pool, busy.reading():
+        busy.ensure(np.array([0]), np.array([2 * UNIT_BYTES]))
+        pool.submit(read, other, (0, 2 * UNIT_BYTES)).result()
+        assert os.pread(busy.fd, 100, 0) == DATA[:100]
+    assert busy.present_bytes == 2 * UNIT_BYTES
+
+
+def test_an_announced_range_needs_no_request_later() -> None:
+    storage = Storage()
+    file = opened(storage, space())
+    file.announce(np.array([0]), np.array([8000]))
+    while file.present_bytes < 2 * UNIT_BYTES:
+        pass
+    storage.requests.clear()
+    assert read(file, (0, 8000)) == [DATA[:8000]]
+    assert storage.requests == []
+
+
+def test_bytes_that_came_another_way_are_not_fetched() -> None:
+    storage = Storage()
+    file = opened(storage, space())
+    file.fill(SIZE - 5000, DATA[-5000:])
+    assert read(file, (SIZE - 1234, SIZE)) == [DATA[-1234:]]
+    assert storage.requests == []
+
+
+# ── arithmetic ───────────────────────────────────────────────────────────────────────────────
+
+
+@given(
+    st.lists(st.integers(0, 200), min_size=1, unique=True).map(sorted),
+    st.integers(0, 20),
+    st.integers(1, 9),
+)
+def test_requests_cover_the_units_and_skip_large_gaps(units: list[int], gap: int, most: int) -> None:
+    firsts, ends = requests(np.array(units, np.int64), gap * UNIT_BYTES, most * UNIT_BYTES)
+    covered = [unit for first, end in zip(firsts, ends, strict=True) for unit in range(first, end)]
+    assert covered == sorted(set(covered))
+    assert set(units) <= set(covered)
+    assert max(ends - firsts) <= most
+    extra = set(covered) - set(units)
+    for unit in extra:
+        below, above = max(u for u in units if u < unit), min(u for u in units if u > unit)
+        assert above - below - 1 <= gap
+
+
+def test_adjacent_units_are_one_run() -> None:
+    assert runs(np.array([1, 2, 5, 6, 7, 9])) == [(1, 3), (5, 8), (9, 10)]
+    assert runs(np.empty(0, np.int64)) == []
+    assert [part.tolist() for part in cut(np.array([0, 10]), np.array([5, 11]), 2)] == [
+        [0, 2, 4, 10],
+        [2, 4, 5, 11],
+    ]
+
+
+def test_gaps_follow_latency_and_bandwidth() -> None:
+    assert gap_bytes(23.0, 625_000, 64) == 224_609
+    assert gap_bytes(1.5, 625_000, 64) == 14_648
+    assert gap_bytes(0.0, 625_000, 64) == 0
