@@ -126,7 +126,7 @@ def test_a_newer_format_is_refused_by_name(whole):
     words = np.array([form.MAGIC, form.VERSION + 1, SHAPE.width], np.uint64)
     head = np.append(words, np.uint64(xxh64(words))).tobytes()
     whole.write_bytes(head + whole.read_bytes()[form.HEADER_BYTES :])
-    with pytest.raises(StateUnsupported, match="format version 2"):
+    with pytest.raises(StateUnsupported, match="format version 3"):
         opened(whole)
 
 

@@ -16,11 +16,12 @@ _REMEDY = (
 )
 
 
-def restore(blobs: Blobs, prefix: str, base: int | None) -> Manifest | None:
+def restore(blobs: Blobs, prefix: str, base: int | None, *, check_files: bool = True) -> Manifest | None:
     """The manifest that batches after version `base` start from; None when there is no version yet.
 
     Several attempts may have published one version: the newest run's newest attempt counts. Later
-    versions are leftovers of attempts that Spark never committed, and are ignored.
+    versions are leftovers of attempts that Spark never committed, and are ignored. Without `check_files`
+    a missing file is noticed when it is opened.
     """
     if base is None:
         return None
@@ -28,7 +29,7 @@ def restore(blobs: Blobs, prefix: str, base: int | None) -> Manifest | None:
     if name is None:
         raise _version_missing(blobs, prefix, base)
     manifest = read_manifest(blobs, name)
-    if blobs.in_place:  # elsewhere each check would be a request, and opening a file notices as much
+    if check_files:
         for segment in manifest.segments:
             _check_segment(blobs, prefix, manifest, segment)
     return manifest

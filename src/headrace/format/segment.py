@@ -1,10 +1,12 @@
 """The bytes of a segment file: header, footer and trailer as 64-bit little-endian words.
 
     segment = header · section* · footer · trailer
-    section = block* · index                      (index = firsts · offsets · row starts · checks · filter)
+    section = block* · page* · directory        (page = firsts · offsets · row starts · checks · filter)
 
-`docs/format.md` documents every word. The trailer's checksum covers the footer, the footer covers each
-index, an index covers its blocks. So the trailer's checksum identifies the whole content.
+A section of one page has no directory. Version 1 has one page per section, whatever its size, and no width
+in its footer. `docs/format.md` documents every word. The trailer's checksum covers the footer, the footer
+each directory (or single page), a directory its pages, a page its blocks. So the trailer's checksum
+identifies the whole content.
 """
 
 from __future__ import annotations
@@ -22,10 +24,13 @@ from headrace.kernels.core.filter import filter_start
 from headrace.rows.arrays import U64
 
 MAGIC = int.from_bytes(b"\x89HRSEG\r\n", "little")
-VERSION = 1
+MAGIC_END = int.from_bytes(b"\x89HRSEG2\n", "little")  # of a trailer of version 2
+VERSION = 2
+PAGE_BLOCKS = 32
 HEADER_BYTES = 32
 TRAILER_BYTES = 32
-_ENTRY_WORDS = 8
+_ENTRY_WORDS = {1: 8, 2: 10}
+_DIRECTORY_WORDS = 5  # per page, and 3 more
 _WRAP = 1 << 64
 _HINT = "put back an intact copy of the file, or go back to an older version that does not name it"
 
@@ -53,17 +58,27 @@ class SectionEntry:
     min_hash: int
     max_hash: int
     start: int  # byte offset of the first block
-    index: int  # byte offset of the index, which is the end of the last block
-    check: int  # checksum of the index
+    index: int  # byte offset of the first page, which is the end of the last block
+    check: int  # checksum of the directory, or of the single page
+    directory: int = 0  # byte offset of the directory; 0: there is one page
+    pages: int = 1
 
     @property
     def index_words(self) -> int:
+        """Words of the single page, or of the directory."""
+        if self.directory:
+            return _DIRECTORY_WORDS * self.pages + 3
         return 4 * self.blocks + 2 + int(filter_start(self.rows, self.blocks))
 
     @property
+    def end(self) -> int:
+        """The byte after the section."""
+        return (self.directory or self.index) + 8 * self.index_words
+
+    @property
     def nbytes(self) -> int:
-        """Bytes of blocks and index."""
-        return self.index - self.start + 8 * self.index_words
+        """Bytes of blocks, pages and directory."""
+        return self.end - self.start
 
     def lies_in(self, low: int, high: int) -> bool:
         """Whether all hashes of the section are in `[low, high)`."""
@@ -79,6 +94,8 @@ class SectionEntry:
             self.start,
             self.index,
             self.check,
+            self.directory,
+            self.pages,
         ]
 
 
@@ -91,6 +108,16 @@ class Footer:
     checksum: int
 
 
+@dataclass(frozen=True)
+class FooterPlace:
+    """Where the footer is, and what it must be."""
+
+    offset: int
+    words: int
+    check: int
+    version: int
+
+
 @lru_cache(maxsize=64)
 def header(width: int) -> bytes:
     """The first 32 bytes; later format versions keep this form."""
@@ -98,15 +125,15 @@ def header(width: int) -> bytes:
 
 
 def footer(
-    variable_words: Sequence[int], sections: Sequence[SectionEntry], offset: int
+    width: int, variable_words: Sequence[int], sections: Sequence[SectionEntry], offset: int
 ) -> tuple[bytes, int]:
     """Footer and trailer for byte `offset`, the end of the last section; and the checksum."""
-    packed = [len(variable_words), *variable_words, len(sections)]
+    packed = [width, len(variable_words), *variable_words, len(sections)]
     for entry in sections:
         packed += entry.pack()
     body = np.array(packed, np.uint64)
     check = int(xxh64(body))
-    return body.tobytes() + np.array([offset, body.size, check, MAGIC], np.uint64).tobytes(), check
+    return body.tobytes() + np.array([offset, body.size, check, MAGIC_END], np.uint64).tobytes(), check
 
 
 def check_header(path: str | Path, data: bytes, width: int) -> None:
@@ -118,48 +145,52 @@ def check_header(path: str | Path, data: bytes, width: int) -> None:
         raise corrupt(path, "it does not begin with the magic of a segment")
     if int(xxh64(words[:3])) != int(words[3]):
         raise corrupt(path, "its header fails its checksum")
-    if int(words[1]) != VERSION:
+    if int(words[1]) not in _ENTRY_WORDS:
         raise StateUnsupported(
-            f"segment {path} has format version {words[1]}; this release reads version {VERSION}",
+            f"segment {path} has format version {words[1]}; this release reads versions up to {VERSION}",
             hint="run the release of Headrace that wrote it, or a newer one",
         )
-    if int(words[2]) != width:
-        raise other_layout(path, f"its rows have {words[2]} words, the operator's have {width}")
+    _check_width(path, int(words[2]), width)
 
 
-def footer_place(path: str | Path, trailer: bytes, size: int) -> tuple[int, int, int]:
-    """Byte offset, words and checksum of the footer of a file of `size` bytes."""
+def _check_width(path: str | Path, width: int, expected: int) -> None:
+    if width != expected:
+        raise other_layout(path, f"its rows have {width} words, the operator's have {expected}")
+
+
+def footer_place(path: str | Path, trailer: bytes, size: int) -> FooterPlace:
+    """Where the footer of a file of `size` bytes is."""
     if len(trailer) < TRAILER_BYTES:
         raise corrupt(path, "it is truncated")
     offset, words, check, magic = (int(word) for word in np.frombuffer(trailer, np.uint64))
-    if magic != MAGIC:
+    if magic not in (MAGIC, MAGIC_END):
         raise corrupt(path, "it is truncated: it does not end with the magic of a segment")
     if offset < HEADER_BYTES or offset + 8 * words + TRAILER_BYTES != size:
         raise corrupt(
             path, f"its length is {size} bytes, its trailer says {offset + 8 * words + TRAILER_BYTES}"
         )
-    return offset, words, check
+    return FooterPlace(offset, words, check, 1 if magic == MAGIC else 2)
 
 
-def parse_footer(path: str | Path, data: bytes, offset: int, check: int) -> Footer:
-    """Parses the footer at byte `offset`."""
+def parse_footer(path: str | Path, data: bytes, place: FooterPlace, width: int) -> Footer:
+    """Parses the footer of a file whose rows must have `width` words."""
     body = np.frombuffer(data, np.uint64).copy()
-    if int(xxh64(body)) != check:
+    if int(xxh64(body)) != place.check:
         raise corrupt(path, "its footer fails its checksum")
     words = [int(word) for word in body]
+    if place.version > 1:
+        _check_width(path, words.pop(0), width)
     variable, entry_words = tuple(words[1 : 1 + words[0]]), words[1 + words[0] :]
-    entries = tuple(
-        _entry(entry_words[at : at + _ENTRY_WORDS])
-        for at in range(1, 1 + entry_words[0] * _ENTRY_WORDS, _ENTRY_WORDS)
-    )
+    size = _ENTRY_WORDS[place.version]
+    entries = tuple(_entry(entry_words[at : at + size]) for at in range(1, 1 + entry_words[0] * size, size))
     end = HEADER_BYTES
     for entry in entries:
         if entry.start != end or entry.index < entry.start:
             raise corrupt(path, f"the section of slice {entry.slice} is not where it must be")
-        end = entry.index + 8 * entry.index_words
-    if end != offset:
+        end = entry.end
+    if end != place.offset:
         raise corrupt(path, "its sections do not end at its footer")
-    return Footer(variable, entries, check)
+    return Footer(variable, entries, place.check)
 
 
 def _entry(words: Sequence[int]) -> SectionEntry:

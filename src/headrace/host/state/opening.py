@@ -82,7 +82,8 @@ class Versions:
 
     def _restored(self, base: int | None) -> Manifest | None:
         try:
-            return restore(self._home.blobs, self._home.prefix, base)
+            blobs = self._home.blobs  # elsewhere each check of a file would be a request
+            return restore(blobs, self._home.prefix, base, check_files=blobs.in_place)
         except StateMissing as error:
             damaged = [] if base is None else self.log.set_aside_of(base)
             if not damaged:

@@ -11,6 +11,7 @@ import numpy as np
 
 from headrace.format.segment import SectionEntry
 from headrace.rows.arrays import I64, U64
+from headrace.store.segments.index_pages import Columns
 
 _READ_BYTES = 1 << 16
 
@@ -38,6 +39,12 @@ class BlockIndex:
         room = max(int((offsets[1:] - offsets[:-1]).max()), _READ_BYTES) // 8
         return cls(firsts, offsets, row_starts, checks, filters, entry.max_hash, data.nbytes, room)
 
+    @classmethod
+    def joined(cls, columns: Columns, last: int, largest: int) -> BlockIndex:
+        """The index of some pages of a section, whose largest block has so many bytes."""
+        nbytes = sum(column.nbytes for column in columns)
+        return cls(*columns, last, nbytes, max(largest, _READ_BYTES) // 8)
+
     def blocks_between(self, low: int, high: int) -> tuple[int, int]:
         """The blocks `[first, end)` that may hold hashes in `[low, high)`."""
         if high <= low or low > self.last:
@@ -52,12 +59,17 @@ class BlockIndex:
 
     def rows_below(self, hashed: int) -> int:
         """About how many rows have a smaller hash: exact where a block begins, interpolated inside."""
-        if hashed > self.last:
-            return int(self.row_starts[-1])
-        block = int(np.searchsorted(self.firsts, np.uint64(hashed), "right")) - 1
-        if block < 0:
-            return 0
-        start = int(self.firsts[block])
-        end = int(self.firsts[block + 1]) if block + 1 < len(self.firsts) else self.last + 1
-        row, rows = int(self.row_starts[block]), int(self.row_starts[block + 1] - self.row_starts[block])
-        return row + rows * (hashed - start) // (end - start)
+        return rows_below(self.firsts, self.row_starts, self.last, hashed)
+
+
+def rows_below(firsts: U64, row_starts: I64, last: int, hashed: int) -> int:
+    """About how many rows have a smaller hash: exact where a part begins, interpolated inside."""
+    if hashed > last:
+        return int(row_starts[-1])
+    part = int(np.searchsorted(firsts, np.uint64(hashed), "right")) - 1
+    if part < 0:
+        return 0
+    start = int(firsts[part])
+    end = int(firsts[part + 1]) if part + 1 < len(firsts) else last + 1
+    row, rows = int(row_starts[part]), int(row_starts[part + 1] - row_starts[part])
+    return row + rows * (hashed - start) // (end - start)

@@ -24,16 +24,17 @@ from headrace.files.opened import OpenFile
 from headrace.files.residency import resident_share
 from headrace.format import segment as form
 from headrace.format.segment import Footer, SectionEntry
-from headrace.kernels.core.checksum import xxh64
 from headrace.kernels.core.pack import bad_block, unpack
 from headrace.kernels.segments.lookup import announce, fetch, locate
 from headrace.kernels.sessions.rows import fetch_all
 from headrace.rows.arrays import I64, U8, U64, Flags
 from headrace.rows.run import Run
 from headrace.store.segments.block_index import BlockIndex
+from headrace.store.segments.indexes import Indexes, ensure, read_words
 from headrace.store.segments.reader import Answer, Found, empty_run
 
 _VERIFY_ROWS = 1 << 16  # read at a time
+_SCANNED_BYTES = 1 << 18  # a read of this size is a part of a scan
 _LOCAL_TAIL_BYTES = 512  # the end of a file, with the footer of a few sections
 _TAIL_BYTES = 1 << 16  # the end of a file that is fetched: a request of this size costs hardly more
 T = TypeVar("T")
@@ -80,8 +81,7 @@ class SegmentFile:
         self._variable: I64 = np.array(footer.variable_words, np.int64)
         self._variable_key: Flags = np.zeros(width, np.bool_)
         self._variable_key[list(keys)] = True
-        self.indexes: dict[int, BlockIndex] = {}
-        self._index_bytes = 0
+        self._indexes = Indexes()
         self._lock = threading.Lock()
         self._bytes, self._origin = opened, origin
 
@@ -144,18 +144,19 @@ class SegmentFile:
     @property
     def memory_bytes(self) -> int:
         """Memory of its indexes, and of what is present of a file that is elsewhere."""
-        return self._index_bytes + self._bytes.memory_bytes
+        return self._indexes.nbytes + self._bytes.memory_bytes
+
+    @property
+    def indexes(self) -> Mapping[int, BlockIndex]:
+        """The indexes in memory, by section."""
+        return self._indexes.loaded
 
     def release(self, number: int) -> None:
         """Frees the memory of a section's index; the next use reads it again."""
-        with self._lock:
-            index = self.indexes.pop(number, None)
-            self._index_bytes -= 0 if index is None else index.nbytes
+        self._indexes.release(number)
 
     def close(self) -> None:
-        with self._lock:
-            self.indexes.clear()
-            self._index_bytes = 0
+        self._indexes.clear()
         self._bytes.close()
 
     def lookup(self, number: int, probe: Run, todo: Flags | None = None) -> Found:
@@ -176,7 +177,10 @@ class SegmentFile:
         self._reading(lambda opened: self._answer(opened, number, answer))
 
     def _answer(self, opened: OpenFile, number: int, answer: Answer) -> None:
-        probe, index = answer.probe, self._index(number, opened)
+        probe, entry = answer.probe, self.sections[number]
+        index = self._indexes.of_hashes(entry, opened, probe.order, answer.mask)
+        if index is None:
+            return
         last = np.uint64(index.last)
         blocks = locate(probe.order, answer.mask, index.firsts, last, index.row_starts, index.filters)
         _ensure_blocks(opened, index, blocks)
@@ -199,24 +203,32 @@ class SegmentFile:
         """All rows of a slice as ordered runs of about `chunk_rows` rows."""
         if number not in self.sections:
             return
+        entry = self.sections[number]
         with self._bytes.use():  # the segment may be closed before the last chunk
-            index = self._reading(lambda opened: self._index(number, opened))
-            first, blocks = 0, len(index.firsts)
-            while first < blocks:
-                end = index.blocks_of_rows(first, chunk_rows)
-                yield self._reading(partial(self._rows, index=index, first=first, end=end))
-                first = end
+            for index in self._index_parts(entry):
+                first, blocks = 0, len(index.firsts)
+                while first < blocks:
+                    end = index.blocks_of_rows(first, chunk_rows)
+                    yield self._reading(partial(self._rows, index=index, first=first, end=end))
+                    first = end
+
+    def _index_parts(self, entry: SectionEntry) -> Iterator[BlockIndex]:
+        """The index of a whole section, in parts where the file is elsewhere."""
+        groups = self._reading(lambda opened: self._indexes.groups(entry, opened))
+        for pages in groups:
+            yield self._reading(partial(self._indexes.of_pages, entry, pages=pages))
 
     def verify(self) -> None:
         """Reads all blocks; raises `StateCorrupt` where one fails its checksum."""
         with self._bytes.reading() as opened:
             for entry in self.sections.values():
-                index = self._load_index(entry, opened)
-                first, blocks = 0, len(index.firsts)
-                while first < blocks:
-                    end = index.blocks_of_rows(first, _VERIFY_ROWS)
-                    self._read(opened, index, first, end)
-                    first = end
+                for pages in self._indexes.groups(entry, opened):
+                    index = self._indexes.of_pages(entry, opened, pages)
+                    first, blocks = 0, len(index.firsts)
+                    while first < blocks:
+                        end = index.blocks_of_rows(first, _VERIFY_ROWS)
+                        self._read(opened, index, first, end)
+                        first = end
 
     def count_range(self, number: int, low: int, high: int) -> int:
         """About how many rows have `low <= hash < high`, from the index alone; adds up over ranges."""
@@ -225,8 +237,8 @@ class SegmentFile:
         entry = self.sections[number]
         if entry.lies_in(low, high):
             return entry.rows
-        index = self._reading(lambda opened: self._index(number, opened))
-        return index.rows_below(high) - index.rows_below(low)
+        below = self._reading(lambda opened: self._indexes.counter(entry, opened))
+        return below(high) - below(low)
 
     def scan_range(self, number: int, low: int, high: int) -> Run:
         """The rows with `low <= hash < high` as one ordered run; `high` may be 2**64."""
@@ -235,8 +247,11 @@ class SegmentFile:
         return self._reading(lambda opened: self._scan_range(opened, number, low, high))
 
     def _scan_range(self, opened: OpenFile, number: int, low: int, high: int) -> Run:
-        index = self._index(number, opened)
-        if self.sections[number].lies_in(low, high):
+        entry = self.sections[number]
+        index = self._indexes.of_range(entry, opened, low, high)
+        if index is None:
+            return empty_run(self.width)
+        if entry.lies_in(low, high):
             return self._rows(opened, index, 0, len(index.firsts))
         first, end = index.blocks_between(low, high)
         if first >= end:
@@ -268,8 +283,11 @@ class SegmentFile:
     def _fetch_all(
         self, opened: OpenFile, number: int, hashes: U64, turns: I64 | None
     ) -> tuple[I64, U64, U8]:
-        index = self._index(number, opened)
         answered: Flags = np.zeros(len(hashes), np.bool_)
+        index = self._indexes.of_hashes(self.sections[number], opened, hashes, answered)
+        if index is None:
+            run = empty_run(self.width)
+            return np.empty(0, np.int64), run.words, run.heap
         last, buffer = np.uint64(index.last), np.empty(index.read_words, np.uint64)
         blocks = locate(hashes, answered, index.firsts, last, index.row_starts, index.filters)
         _ensure_blocks(opened, index, blocks)
@@ -325,58 +343,34 @@ class SegmentFile:
 
     def _read(self, opened: OpenFile, index: BlockIndex, first: int, end: int) -> U64:
         start, stop = int(index.offsets[first]), int(index.offsets[end])
-        data = self._read_words(opened, start, (stop - start) // 8, once=True)
+        data = read_words(opened, start, (stop - start) // 8, once=True)
+        if opened.is_partial and stop - start >= _SCANNED_BYTES:  # a scan: the next chunk is on its way
+            ahead = min(2 * stop - start, int(index.offsets[-1]))
+            opened.announce(np.array([stop], np.int64), np.array([ahead], np.int64))
         bad = bad_block(data, index.offsets, index.checks, first, end)
         if bad >= 0:
             raise self._corrupt(f"the block at byte {index.offsets[bad]} fails its checksum")
         return data
 
-    def _read_words(self, opened: OpenFile, start: int, words: int, *, once: bool = False) -> U64:
-        _ensure(opened, (start, start + 8 * words), once=once)
-        data: U64 = np.empty(words, np.uint64)
-        left = memoryview(data).cast("B")  # type: ignore[arg-type]
-        while left:
-            done = os.preadv(opened.fd, [left], start)
-            if done == 0:
-                raise self._corrupt(f"it ends at byte {start}, inside a section")
-            left, start = left[done:], start + done
-        return data
-
     def _corrupt(self, problem: str) -> StateCorrupt:
         return form.corrupt(self._bytes.where, problem)
 
-    def _index(self, number: int, opened: OpenFile) -> BlockIndex:
-        with self._lock:
-            if number not in self.indexes:
-                self.indexes[number] = self._load_index(self.sections[number], opened)
-                self._index_bytes += self.indexes[number].nbytes
-            return self.indexes[number]
-
-    def _load_index(self, entry: SectionEntry, opened: OpenFile) -> BlockIndex:
-        data = self._read_words(opened, entry.index, entry.index_words)
-        if int(xxh64(data)) != entry.check:
-            raise self._corrupt(f"the index of slice {entry.slice} fails its checksum")
-        return BlockIndex.of(entry, data)
-
 
 def _footer(opened: OpenFile, width: int) -> tuple[int, Footer]:
-    """The size of a segment and its footer, verified."""
+    """The size of a segment and its footer, verified. Of a file that is elsewhere only the end is read."""
     where, fd, size = opened.where, opened.fd, opened.size
-    _ensure(opened, (0, form.HEADER_BYTES), (max(0, size - _TAIL_BYTES), size))
-    form.check_header(where, os.pread(fd, form.HEADER_BYTES, 0), width)
+    ensure(opened, (max(0, size - _TAIL_BYTES), size))
     tail = os.pread(fd, _LOCAL_TAIL_BYTES, max(0, size - _LOCAL_TAIL_BYTES))
-    offset, words, check = form.footer_place(where, tail[-form.TRAILER_BYTES :], size)
-    _ensure(opened, (offset, size))
-    at = len(tail) - form.TRAILER_BYTES - 8 * words
-    body = tail[at : at + 8 * words] if at >= 0 else os.pread(fd, 8 * words, offset)
-    return size, form.parse_footer(where, body, offset, check)
-
-
-def _ensure(opened: OpenFile, *ranges: tuple[int, int], once: bool = False) -> None:
-    """Makes ranges present; free where the file is local."""
-    if opened.is_partial:
-        starts, ends = np.array(ranges, np.int64).T
-        opened.ensure(starts, ends, once=once)
+    if not opened.is_partial:
+        form.check_header(where, os.pread(fd, form.HEADER_BYTES, 0), width)
+    place = form.footer_place(where, tail[-form.TRAILER_BYTES :], size)
+    if opened.is_partial and place.version == 1:  # its footer does not have the width
+        ensure(opened, (0, form.HEADER_BYTES))
+        form.check_header(where, os.pread(fd, form.HEADER_BYTES, 0), width)
+    ensure(opened, (place.offset, size))
+    at = len(tail) - form.TRAILER_BYTES - 8 * place.words
+    body = tail[at : at + 8 * place.words] if at >= 0 else os.pread(fd, 8 * place.words, place.offset)
+    return size, form.parse_footer(where, body, place, width)
 
 
 def _ensure_blocks(opened: OpenFile, index: BlockIndex, blocks: I64) -> None:

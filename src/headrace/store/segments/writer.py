@@ -22,6 +22,7 @@ from headrace.kernels.core.filter import filter_start
 from headrace.kernels.core.pack import cut_blocks, fill_blocks, fill_filter
 from headrace.rows.arrays import I64, U64
 from headrace.rows.run import Run
+from headrace.store.segments.index_pages import Columns
 
 BLOCK_BYTES = 4096
 _BUFFER_BYTES = 1 << 20
@@ -45,6 +46,7 @@ def write_segment(
     variable_words: Sequence[int],
     *,
     block_bytes: int = BLOCK_BYTES,
+    page_blocks: int = form.PAGE_BLOCKS,
     sync: bool = True,
 ) -> SegmentMeta:
     """Write a segment of `(slice, runs)` sections and make it visible as `path`.
@@ -57,7 +59,7 @@ def write_segment(
     fd = os.open(hidden, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:
         try:
-            writer = _Writer(fd, width, np.array(variable_words, np.int64), block_bytes)
+            writer = _Writer(fd, width, np.array(variable_words, np.int64), block_bytes, page_blocks)
             meta = writer.write_all(os.path.basename(path), sections)
             if sync:
                 os.fsync(fd)
@@ -84,18 +86,23 @@ class _Index:
     blocks: int = 0
     last: int = -1
 
-    def pack(self, end: int) -> U64:
-        ends = np.array([end], np.int64), np.array([self.rows], np.int64)
-        offsets = np.concatenate([*self.offsets, ends[0]]).view(np.uint64)
-        row_starts = np.concatenate([*self.row_starts, ends[1]]).view(np.uint64)
-        return np.concatenate([*self.firsts, offsets, row_starts, *self.checks, *self.filters])
+    def columns(self, end: int) -> Columns:
+        """The columns over all blocks, which end at byte `end`."""
+        return Columns(
+            np.concatenate(self.firsts),
+            np.concatenate([*self.offsets, np.array([end], np.int64)]),
+            np.concatenate([*self.row_starts, np.array([self.rows], np.int64)]),
+            np.concatenate(self.checks),
+            np.concatenate(self.filters),
+        )
 
 
 class _Writer:
     """Appends to one file; `_at` is its length, of which the last bytes may be waiting to be written."""
 
-    def __init__(self, fd: int, width: int, variable: I64, block_bytes: int) -> None:
+    def __init__(self, fd: int, width: int, variable: I64, block_bytes: int, page_blocks: int) -> None:
         self._fd = fd
+        self._page_blocks = page_blocks
         self._width = width
         self._variable = variable
         self._block_bytes = block_bytes
@@ -114,7 +121,7 @@ class _Writer:
             if entry.rows:
                 entries[number] = entry
         written = tuple(entries.values())
-        data, check = form.footer(self._variable.tolist(), written, self._at)
+        data, check = form.footer(self._width, self._variable.tolist(), written, self._at)
         self._append(data)
         self._flush()
         return SegmentMeta(name, self._at, sum(entry.rows for entry in written), written, check)
@@ -126,12 +133,18 @@ class _Writer:
                 self._run(run, index)
         if not index.rows:
             return SectionEntry(number, 0, 0, 0, 0, start, start, 0)
-        end, packed = self._at, index.pack(self._at)
-        self._append(packed)
+        columns, end = index.columns(self._at), self._at
+        pages = columns.pages(self._page_blocks)
+        for page in pages:
+            self._append(page)
+        directory, check = 0, int(xxh64(pages[0]))
+        if len(pages) > 1:
+            directory, packed = self._at, columns.directory(pages, end, self._page_blocks)
+            self._append(packed)
+            check = int(xxh64(packed))
         first = int(index.firsts[0][0])
-        return SectionEntry(
-            number, index.rows, index.blocks, first, index.last, start, end, int(xxh64(packed))
-        )
+        place = (start, end, check, directory, len(pages))
+        return SectionEntry(number, index.rows, index.blocks, first, index.last, *place)
 
     def _run(self, run: Run, index: _Index) -> None:
         if run.words.shape != (len(run), self._width):
