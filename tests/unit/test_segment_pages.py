@@ -117,7 +117,7 @@ def test_a_lookup_reads_what_it_touches(tmp_path: Path) -> None:
     assert log == [], "all of it is present now"
 
 
-def test_the_same_number_of_requests_whatever_the_size(tmp_path: Path) -> None:
+def test_requests_do_not_grow_with_the_file(tmp_path: Path) -> None:
     def requests(n: int) -> int:
         log, run = list[tuple[int, int]](), many(n)
         segment = far(written(tmp_path / "a", [(0, [run])], form.PAGE_BLOCKS, 4096), log)
@@ -125,7 +125,7 @@ def test_the_same_number_of_requests_whatever_the_size(tmp_path: Path) -> None:
         segment.lookup(0, Run(run.order[chosen], run.words[chosen, :3].copy(), run.heap))
         return len(log)
 
-    assert requests(300_000) == requests(900_000)
+    assert requests(900_000) <= requests(300_000) + 1, "the directory may lie before the end that was read"
 
 
 @pytest.mark.parametrize("part", ["page", "directory"])
