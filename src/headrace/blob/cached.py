@@ -97,6 +97,16 @@ class CachedBlobs:
     def local_path(self, name: str) -> Path | None:
         return self._copies.use(check_name(name))
 
+    def load(self, name: str) -> None:
+        """Makes a whole copy of a blob, if it is admitted."""
+        if self._admits(self._blobs.size(name)):
+            staged = self._copies.staging(check_name(name))
+            try:
+                download(self._blobs, name, staged)
+                self._copies.keep(name, staged)
+            finally:
+                staged.unlink(missing_ok=True)
+
     def drop_copy(self, name: str, is_damaged: IsDamaged = always) -> bool:
         path = self._copies.use(check_name(name))
         if path is None or not is_damaged(path):

@@ -41,12 +41,20 @@ class PartialFile(OpenFile):
     """An open file whose bytes are fetched when they are first needed."""
 
     is_partial = True
-    is_evicted = False  # it never had a name
+    is_whole_elsewhere = False  # a whole copy is on the disk now
+    load: Callable[[], None] | None = None  # makes a whole copy, in any thread
 
     def __init__(
-        self, space: PartialSpace, where: str, size: int, read: ReadRange, read_size: ReadSize
+        self,
+        space: PartialSpace,
+        where: str,
+        size: int,
+        read: ReadRange,
+        read_size: ReadSize,
+        name: str = "",
     ) -> None:
         super().__init__(space.new_file(size), where)
+        self.name = name  # by which the cache remembers its uses
         self._size, self._read, self._read_size, self._space = size, read, read_size, space
         self._units: U8 = np.zeros(-(-size // UNIT_BYTES), np.uint8)
         self._changed = threading.Condition()
@@ -61,6 +69,11 @@ class PartialFile(OpenFile):
         return self._size
 
     @property
+    def is_evicted(self) -> bool:
+        """Whether the bytes have a better place: a whole copy."""
+        return self.is_whole_elsewhere
+
+    @property
     def memory_bytes(self) -> int:
         return self._units.nbytes + (self.present_bytes if self._space.in_memory else 0)
 
@@ -68,6 +81,8 @@ class PartialFile(OpenFile):
 
     def ensure(self, starts: I64, ends: I64, *, once: bool = False) -> None:
         units = units_of(starts, ends)
+        if self.load is not None and not once and self._space.is_worth_loading(self.name, self._size):
+            self._space.fetcher.beside(self._promote)
         self._space.hit(int((self._units[units] % COMING > ABSENT).sum()) * UNIT_BYTES)
         while True:
             with self._changed:
@@ -84,6 +99,12 @@ class PartialFile(OpenFile):
                     return
             self._fetch(missing, COLD if once else HOT)
             self._space.relieve(self, units)
+
+    def _promote(self) -> None:
+        load, self.load = self.load, None
+        if load is not None:
+            load()
+            self.is_whole_elsewhere = True
 
     def announce(self, starts: I64, ends: I64) -> None:
         def fetch() -> None:

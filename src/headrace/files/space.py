@@ -13,6 +13,7 @@ import os
 import tempfile
 import threading
 import weakref
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,6 +40,11 @@ class Reads:
     evicted_bytes: int = 0
 
 
+def _never(name: str, size: int) -> bool:
+    """No file is loaded whole."""
+    return False
+
+
 class PartialSpace:
     """Room for partial files: on the disk under `folder`, or in memory where `folder` is None."""
 
@@ -49,6 +55,7 @@ class PartialSpace:
         self.folder = Path("memory") if folder is None else folder / FOLDER
         self.limit_bytes, self.fetcher, self.clock = limit_bytes, fetcher, clock
         self.reads, self.used_bytes = Reads(), 0
+        self.is_worth_loading: Callable[[str, int], bool] = _never
         self._files: weakref.WeakSet[PartialFile] = weakref.WeakSet()
         self._lock = threading.RLock()  # a file may be freed while it is held: `__del__`
         self._evicting = threading.Lock()

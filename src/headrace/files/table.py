@@ -15,10 +15,11 @@ import shutil
 import threading
 from collections.abc import Iterable
 from enum import Enum
+from functools import partial
 from pathlib import Path
 
 from headrace.blob.base import Blobs, IsDamaged, always
-from headrace.blob.cached import download
+from headrace.blob.cached import CachedBlobs, download
 from headrace.errors import StateMissing
 from headrace.files.fetch import Fetcher
 from headrace.files.local import LocalFolder
@@ -146,13 +147,17 @@ class FileTable:
             self._space = PartialSpace(None, IN_MEMORY_BYTES, Fetcher())
         blobs, name = self._blobs, self._blob(file_id)
         size = blobs.size(name) if size is None else size
-        return PartialFile(
+        file = PartialFile(
             self._space,
             f"{blobs.root}/{name}",
             size,
             lambda start, length: blobs.get_range(name, start, length),
             lambda: blobs.size(name),
+            name,
         )
+        if isinstance(blobs, CachedBlobs):
+            file.load = partial(blobs.load, name)
+        return file
 
     def _blob(self, file_id: str) -> str:
         return f"{self._prefix}/{file_id}"

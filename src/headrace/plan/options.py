@@ -20,6 +20,7 @@ from headrace.errors import SettingError, did_you_mean
 from headrace.plan.choice import NAMES
 from headrace.plan.reading import AUTO as AUTO_READING
 from headrace.plan.reading import Reading
+from headrace.plan.disk import parse_disk
 from headrace.plan.timing import TIMINGS, Timing
 from headrace.plan.work.stores import StoreName
 
@@ -58,6 +59,7 @@ class Options:
     metrics_port: int | None = None
     log_fsync: bool = False
     cache: PolicyName = "timestamp"
+    cache_disk: str = ""
 
 
 @dataclass(frozen=True)
@@ -328,6 +330,15 @@ SETTINGS: tuple[Setting, ...] = (
         "which rows of state leave a host's memory first: oldest event time, last use, or second chance",
         _one_of(*POLICIES),
     ),
+    Setting(
+        "cache.disk",
+        "cache_disk",
+        "bytes, share or 0",
+        "50% for s3://…, none for directories",
+        "disk of a machine for copies of state elsewhere: 20g, 10% of the free space, or 0; if it is set, "
+        "directories are read through such copies too",
+        parse_disk,
+    ),
 )
 
 
@@ -359,6 +370,7 @@ def read_options(conf: Mapping[str, str], parallelism: int) -> Options:
         "metrics_port": None,
         "log_fsync": False,
         "cache": "timestamp",
+        "cache_disk": "",
     }
     for name in sorted(conf):
         if name == PREFIX.rstrip(".") or name.startswith(PREFIX):

@@ -51,6 +51,9 @@ class Maintenance:
         self._commits += 1
         if store is None:
             return
+        for segment in store.segments:
+            if isinstance(segment, SegmentFile):
+                segment.settle()
         due = self._commits >= COLLECT_EVERY or ticket.batch % COLLECT_EVERY == 0
         job = store.maintenance() if self._waiting is None else None
         tasks = [Task(lambda: self._collect(ticket), is_due=True)] if due else []

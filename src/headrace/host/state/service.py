@@ -6,6 +6,7 @@ the heartbeat goes on while storage is unavailable.
 
 from __future__ import annotations
 
+import shutil
 import threading
 from collections import Counter
 from collections.abc import Collection
@@ -13,24 +14,30 @@ from pathlib import Path
 from typing import Any
 
 from headrace.blob.base import Blobs
-from headrace.blob.locations import Locations
+from headrace.blob.copies import FOLDER
+from headrace.blob.locations import Locations, Wrap
 from headrace.cache.policy import POLICIES, PolicyName, policy_of
 from headrace.checkpoint.home import PartitionHome
 from headrace.checkpoint.log import LocalLog
 from headrace.checkpoint.pipeline import CommitPipeline, Crew
 from headrace.checkpoint.runs import claim_run
 from headrace.files.fetch import Fetcher
+from headrace.files.keeper import CacheKeeper
+from headrace.files.ranges import REQUEST_BYTES
 from headrace.files.space import PartialSpace
 from headrace.format.names import partition_prefix
 from headrace.host.state.partition import Partition
 from headrace.host.state.run_guard import RunGuard
 from headrace.host.state.upkeep import Upkeep
+from headrace.plan.disk import DISK_SHARE, disk_bytes
 from headrace.plan.options import default_local
 from headrace.plan.times import TIMES
 from headrace.store.base.budget import SHARE_MIN, MemoryBudget
 from headrace.wire.contract import Ticket, Transaction
 
 RANGES_BYTES = 1 << 40  # of disk, where no limit was given
+RANGES_PART = 8  # without a disk cache, ranges take this part of the memory limit
+FETCHED_PART = 16  # bytes under way take at most this part of the memory limit
 
 
 class PartitionService:
@@ -47,12 +54,14 @@ class PartitionService:
         share_min: int = SHARE_MIN,
         cache: PolicyName = "timestamp",
         space: PartialSpace | None = None,
+        keeper: CacheKeeper | None = None,
     ) -> None:
         self._fsync = fsync  # of the local log
         self._policy = policy_of(cache)
         self._locations = locations or Locations(Path(default_local()))
         self._budget = MemoryBudget(memory_bytes, share_min)
         self._space = space or PartialSpace(self._locations.local, RANGES_BYTES, Fetcher())
+        self._keeper = keeper
         self._upkeep = upkeep or Upkeep()
         self._crew = crew or Crew()
         self._partitions: dict[tuple[str, str, str, int], Partition] = {}
@@ -166,8 +175,31 @@ class PartitionService:
 
 
 def open_service(
-    memory_bytes: int, local: Path, fsync: str = "false", cache: str = "timestamp"
+    memory_bytes: int,
+    local: Path,
+    fsync: str = "false",
+    cache: str = "timestamp",
+    disk: str = "",
+    wrap: Wrap | None = None,
 ) -> PartitionService:
-    """The state behind a host's server; `local` is a directory on the machine's own disk."""
+    """The state behind a host's server; `local` is a directory on the machine's own disk.
+
+    `disk` is `spark.headrace.cache.disk`; with it, directories are read through local copies too.
+    """
     policy = next(name for name in POLICIES if name == cache)
-    return PartitionService(memory_bytes, Locations(local), fsync=fsync == "true", cache=policy)
+    fetcher = Fetcher(in_flight_bytes=max(memory_bytes // FETCHED_PART, REQUEST_BYTES))
+    limit = disk_bytes(disk or DISK_SHARE, free_bytes(local))
+    space = PartialSpace(local if limit else None, limit or memory_bytes // RANGES_PART, fetcher)
+    keeper = CacheKeeper(local, limit, space)
+    space.is_worth_loading = keeper.used
+    locations = Locations(local, wrap=wrap, copies_directories=bool(disk), admits=keeper.admits)
+    return PartitionService(
+        memory_bytes, locations, fsync=fsync == "true", cache=policy, space=space, keeper=keeper
+    )
+
+
+def free_bytes(local: Path) -> int:
+    """The disk that is free, or that copies take now."""
+    existing = next(path for path in (local, *local.absolute().parents) if path.exists())
+    copies = sum(file.stat().st_size for file in (local / FOLDER).rglob("*") if file.is_file())
+    return shutil.disk_usage(existing).free + copies

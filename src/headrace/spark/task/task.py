@@ -122,8 +122,12 @@ def stateful_task(
 
 def service_of(options: Options) -> str:
     """The state service of a host, with the settings that are the host's."""
-    chosen = {"fsync": "true" if options.log_fsync else "", "cache": options.cache}
-    standard = {"fsync": "", "cache": "timestamp"}
+    chosen = {
+        "fsync": "true" if options.log_fsync else "",
+        "cache": options.cache,
+        "disk": options.cache_disk,
+    }
+    standard = {"fsync": "", "cache": "timestamp", "disk": ""}
     arguments = "&".join(f"{name}={value}" for name, value in chosen.items() if value != standard[name])
     return f"{SERVICE}?{arguments}" if arguments else SERVICE
 

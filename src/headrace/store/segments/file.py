@@ -151,6 +151,11 @@ class SegmentFile:
         """The indexes in memory, by section."""
         return self._indexes.loaded
 
+    def settle(self) -> None:
+        """Lets go of a local copy that was evicted, so that its disk is free."""
+        if self._bytes.is_evicted:
+            self._instead(self._bytes)
+
     def release(self, number: int) -> None:
         """Frees the memory of a section's index; the next use reads it again."""
         self._indexes.release(number)
@@ -185,7 +190,7 @@ class SegmentFile:
         blocks = locate(probe.order, answer.mask, index.firsts, last, index.row_starts, index.filters)
         _ensure_blocks(opened, index, blocks)
         buffer: U64 = np.empty(index.read_words, np.uint64)
-        answer.read(*announce(fd, blocks, index.offsets, buffer.nbytes))
+        answer.read(*announce(opened.fd, blocks, index.offsets, buffer.nbytes))
         bad, answer.heap, answer.used = fetch(
             opened.fd, probe.order, probe.words, probe.heap, self._variable_key, self._variable, blocks,
             index.offsets, index.row_starts, index.checks, buffer,

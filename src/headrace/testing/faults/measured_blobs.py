@@ -17,9 +17,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from headrace.blob.base import Blobs, IsDamaged, always, check_name
-from headrace.blob.locations import Locations
 from headrace.clock import SYSTEM_CLOCK, Clock
-from headrace.host.state.service import PartitionService
+from headrace.host.state.service import PartitionService, open_service
 
 Cut = Callable[[str, bytes], bytes]  # the reply to a read, by name: tests cut or change it
 
@@ -149,6 +148,7 @@ def open_measured(
     latency_ms: str = "23",
     gbps: str = "5",
     log: str = "",
+    disk: str = "",
 ) -> PartitionService:
     """The service of a host whose directories are far away."""
     link = Link(float(latency_ms), float(gbps))
@@ -156,4 +156,4 @@ def open_measured(
     def far(blobs: Blobs) -> Blobs:
         return MeasuredBlobs(blobs, link, Path(log) if log else None)
 
-    return PartitionService(memory_bytes, Locations(local, wrap=far))
+    return open_service(memory_bytes, local, disk=disk, wrap=far)
