@@ -41,6 +41,7 @@ def test_every_setting_is_read() -> None:
         "spark.headrace.metrics.port": "9464",
         "spark.headrace.log.fsync": "true",
         "spark.headrace.cache": "clock",
+        "spark.headrace.cache.disk": "20 G",
     }
     assert len(conf) == len(SETTINGS)
     assert read_options(conf, 1) == Options(
@@ -63,6 +64,7 @@ def test_every_setting_is_read() -> None:
         9464,
         True,
         "clock",
+        "20g",
     )
 
 

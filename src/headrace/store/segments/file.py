@@ -153,8 +153,7 @@ class SegmentFile:
 
     def settle(self) -> None:
         """Lets go of a local copy that was evicted, so that its disk is free."""
-        if self._bytes.is_evicted:
-            self._instead(self._bytes)
+        self._current()
 
     def release(self, number: int) -> None:
         """Frees the memory of a section's index; the next use reads it again."""
@@ -304,9 +303,7 @@ class SegmentFile:
 
     def _reading(self, read: Callable[[OpenFile], T]) -> T:
         """Reads from the file; after damage once more, from a new copy."""
-        opened = self._bytes
-        if opened.is_evicted:
-            opened = self._instead(opened)
+        opened = self._current()
         try:
             with opened.reading():
                 return read(opened)
@@ -325,6 +322,13 @@ class SegmentFile:
                 self._bytes = fresh
                 damaged.close()
             return True
+
+    def _current(self) -> OpenFile:
+        """The file to read from."""
+        opened = self._bytes
+        with opened.use():
+            is_evicted = opened.is_evicted
+        return self._instead(opened) if is_evicted else opened
 
     def _instead(self, evicted: OpenFile) -> OpenFile:
         """The file to read from once its local copy was evicted; the old bytes, if it is gone elsewhere."""
