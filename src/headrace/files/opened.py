@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
@@ -61,6 +62,13 @@ class OpenFile:
 
     def ensure(self, starts: I64, ends: I64, *, once: bool = False) -> None:
         """Fetches what is not present of ordered byte ranges; `once`: they are not needed again soon."""
+
+    def beside(self, work: Callable[[], None]) -> Future[None]:
+        """Runs work that fetches ranges in another thread; a local file has none, and runs it here."""
+        done: Future[None] = Future()
+        work()
+        done.set_result(None)
+        return done
 
     def announce(self, starts: I64, ends: I64) -> None:
         """Begins to fetch ranges that will be needed next; returns at once."""

@@ -14,6 +14,7 @@ import ctypes
 import os
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Self
 
@@ -82,7 +83,7 @@ class PartialFile(OpenFile):
     def ensure(self, starts: I64, ends: I64, *, once: bool = False) -> None:
         units = units_of(starts, ends)
         if self.load is not None and not once and self._space.is_worth_loading(self.name, self._size):
-            self._space.fetcher.beside(self._promote)
+            self.beside(self._promote)
         self._space.hit(int((self._units[units] % COMING > ABSENT).sum()) * UNIT_BYTES)
         while True:
             with self._changed:
@@ -111,7 +112,10 @@ class PartialFile(OpenFile):
             with self.use():
                 self.ensure(starts, ends, once=True)
 
-        self._space.fetcher.beside(fetch)
+        self.beside(fetch)
+
+    def beside(self, work: Callable[[], None]) -> Future[None]:
+        return self._space.fetcher.beside(work)
 
     def fill(self, start: int, data: bytes) -> None:
         """Adds bytes that came another way, such as with the manifest; only whole units are kept."""

@@ -66,8 +66,11 @@ class Maintenance:
     def relieve(self, store: Store) -> None:
         """Runs one job before the first batch, if earlier applications left many segments.
 
-        An application of few batches ends before a job in the background could become state.
+        An application of few batches ends before a job in the background could become state. Segments that
+        are elsewhere are left to the background: no batch waits until they are fetched whole.
         """
+        if any(segment.is_far for segment in store.segments):
+            return
         job = store.maintenance(many=SEGMENTS_MANY)
         self._waiting = None if job is None else self._run(job)
 

@@ -30,7 +30,7 @@ from headrace.store.pairs.matching import Matching
 from headrace.store.pairs.output import Output
 from headrace.store.pairs.sections import is_dead, newest, overlapping, section_of
 from headrace.store.rows.kept_layout import KeptLayout, ordered, pieces_of, sides_in, taken, times_in
-from headrace.store.segments.reader import Segment
+from headrace.store.segments.reader import Segment, prepare
 
 _OTHER = {LEFT: RIGHT, RIGHT: LEFT}
 _STORED_TO_MEMORY = 2  # a section takes about twice its stored size while it is loaded
@@ -238,6 +238,8 @@ class PairStore(BucketStore):
 
 
 def _stored(sections: list[tuple[Segment, int]], hashes: U64 | None) -> Iterator[Run]:
+    if hashes is not None:
+        prepare(sections, hashes)
     for segment, section in sections:
         if hashes is None:
             yield from segment.scan(section, READ_ROWS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from pathlib import Path
 from typing import NoReturn
 
@@ -47,6 +48,9 @@ class SstFile:
         self._refuse()
 
     def resident_share(self) -> float:
+    is_far = False
+
+    def prepare(self, number: int, hashes: U64) -> Future[None]:
         self._refuse()
 
     def release(self, number: int) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import weakref
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from itertools import compress, islice
 
@@ -152,6 +153,10 @@ class RocksView:
     def resident_share(self) -> float:
         """RocksDB has its own cache; reading ahead goes by the setting alone."""
         return 0.0
+    is_far = False
+
+    def prepare(self, number: int, hashes: U64) -> Future[None]:
+        raise TypeError("the files of a database are local")
 
     def release(self, number: int) -> None:
         """A view has no index in memory."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from functools import cached_property, partial
 from pathlib import Path
@@ -162,6 +163,25 @@ class SegmentFile:
     def close(self) -> None:
         self._indexes.clear()
         self._bytes.close()
+
+    @property
+    def is_far(self) -> bool:
+        """Whether reads may have to fetch ranges from elsewhere."""
+        return self._bytes.is_partial
+
+    def prepare(self, number: int, hashes: U64) -> Future[None]:
+        """Fetches the pages and blocks of ordered hashes, in another thread."""
+        return self._bytes.beside(
+            lambda: self._reading(partial(self._prepare, number=number, hashes=hashes))
+        )
+
+    def _prepare(self, opened: OpenFile, number: int, hashes: U64) -> None:
+        answered: Flags = np.zeros(len(hashes), np.bool_)
+        index = self._indexes.of_hashes(self.sections[number], opened, hashes, answered)
+        if index is not None:
+            last = np.uint64(index.last)
+            blocks = locate(hashes, answered, index.firsts, last, index.row_starts, index.filters)
+            _ensure_blocks(opened, index, blocks)
 
     def lookup(self, number: int, probe: Run, todo: Flags | None = None) -> Found:
         """Rows of the probe's keys in slice `number`; where `todo` is given, of those keys only."""

@@ -6,6 +6,7 @@ A segment is a file (`store.segments.file`) or a view of RocksDB (`store.rocksdb
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Protocol
@@ -54,8 +55,15 @@ class Segment(Protocol):
         """Memory of its indexes."""
 
     @property
+    def is_far(self) -> bool:
+        """Whether reads may have to fetch ranges from elsewhere."""
+
+    @property
     def label(self) -> str:
         """The name that the store has for the file; empty where it needs none."""
+
+    def prepare(self, number: int, hashes: U64) -> Future[None]:
+        """Fetches what a read of ordered hashes needs; only where the segment is far."""
 
     def answer(self, number: int, answer: Answer) -> None:
         """Adds the rows of keys that `answer` has not found yet."""
@@ -90,6 +98,15 @@ def index_bytes(segments: Iterable[Segment]) -> int:
     return sum(map(attrgetter("memory_bytes"), segments))
 
 
+def prepare(sections: Sequence[tuple[Segment, int]], hashes: U64) -> None:
+    """Fetches what a read of ordered hashes needs from several files at once; one fetches as it reads."""
+    far = [(segment, number) for segment, number in sections if segment.is_far]
+    far = [(segment, number) for segment, number in far if number in segment.sections]
+    if len(far) > 1:
+        for fetched in [segment.prepare(number, hashes) for segment, number in far]:
+            fetched.exception()  # the read meets the same trouble, and reports it
+
+
 class Answer:
     """The rows found so far for one probe; segments add to it, newest first."""
 
@@ -119,6 +136,7 @@ def lookup_all(segments: Sequence[Segment], number: int, probe: Run) -> Found:
 
 def answer_from(segments: Sequence[Segment], number: int, answer: Answer) -> None:
     """Adds the newest row of each key that `answer` has not found yet; `segments` newest first."""
+    prepare([(segment, number) for segment in segments], answer.probe.order)
     for segment in segments:
         if answer.mask.all():
             break

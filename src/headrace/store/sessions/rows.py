@@ -22,7 +22,7 @@ from headrace.store.append.merge import concatenated, range_parts
 from headrace.store.base.files import Sections
 from headrace.store.rows.take import rows_at
 from headrace.store.segments.merge import Source, concatenate
-from headrace.store.segments.reader import Segment
+from headrace.store.segments.reader import Segment, prepare
 from headrace.store.segments.writer import write_segment
 from headrace.store.sessions.layout import SessionLayout
 
@@ -48,6 +48,7 @@ def last_time(segment: Segment) -> int:
 def rows_of(layout: SessionLayout, segments: Sequence[Segment], hashes: U64) -> tuple[Run, U64]:
     """The newest rows of ordered, distinct hashes, and the hashes not found; `segments` newest first."""
     runs = []
+    prepare([(segment, last_time(segment)) for segment in segments], hashes)
     for segment in segments:
         if not len(hashes):
             break
