@@ -42,6 +42,7 @@ def test_every_setting_is_read() -> None:
         "spark.headrace.log.fsync": "true",
         "spark.headrace.cache": "clock",
         "spark.headrace.cache.disk": "20 G",
+        "spark.headrace.cache.fill": "whole",
     }
     assert len(conf) == len(SETTINGS)
     assert read_options(conf, 1) == Options(
@@ -65,6 +66,7 @@ def test_every_setting_is_read() -> None:
         True,
         "clock",
         "20g",
+        "whole",
     )
 
 

@@ -13,6 +13,8 @@ import contextlib
 import logging
 import os
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 from headrace.blob.base import Blobs, IsDamaged, always, check_name, check_prefix
@@ -21,6 +23,7 @@ from headrace.errors import TryAgain
 
 log = logging.getLogger("headrace.blob")
 CHUNK_BYTES = 8 << 20  # bytes per request of a whole download
+CHUNKS_AT_A_TIME = 8
 Admits = Callable[[int], bool]  # whether a new copy of so many bytes may be kept
 
 
@@ -34,8 +37,11 @@ class CachedBlobs:
 
     in_place = False
 
-    def __init__(self, blobs: Blobs, copies: LocalCopies, admits: Admits = any_size) -> None:
+    def __init__(
+        self, blobs: Blobs, copies: LocalCopies, admits: Admits = any_size, *, whole: bool = False
+    ) -> None:
         self._blobs, self._copies, self._admits = blobs, copies, admits
+        self._whole = whole  # whether a blob is copied whole before it is read
 
     @property
     def root(self) -> str:
@@ -95,11 +101,15 @@ class CachedBlobs:
             self._copies.drop(deleted)
 
     def local_path(self, name: str) -> Path | None:
-        return self._copies.use(check_name(name))
+        copy = self._copies.use(check_name(name))
+        if copy is None and self._whole:
+            self.load(name)
+            copy = self._copies.use(name)
+        return copy
 
     def load(self, name: str) -> None:
         """Makes a whole copy of a blob, if it is admitted."""
-        if self._admits(self._blobs.size(name)):
+        if self._whole or self._admits(self._blobs.size(name)):
             staged = self._copies.staging(check_name(name))
             try:
                 download(self._blobs, name, staged)
@@ -129,16 +139,10 @@ def download(blobs: Blobs, name: str, target: Path) -> None:
     """Writes the whole blob to a local file, in bounded memory; a failure leaves no file."""
     size = blobs.size(name)
     try:
-        with open(target, "wb") as file:
-            for start in range(0, size, CHUNK_BYTES):
-                length = min(CHUNK_BYTES, size - start)
-                part = blobs.get_range(name, start, length)
-                if len(part) != length:
-                    raise TryAgain(
-                        f"{blobs.root}/{name} was cut short at byte {start + len(part)}",
-                        hint="nothing to do: the batch is tried again",
-                    )
-                file.write(part)
+        with open(target, "wb") as file, ThreadPoolExecutor(CHUNKS_AT_A_TIME, "download") as pool:
+            part = partial(_download_part, blobs, name, size, file.fileno())
+            for _ in pool.map(part, range(0, size, CHUNK_BYTES)):
+                pass
     except OSError as error:
         target.unlink(missing_ok=True)
         raise TryAgain(
@@ -148,3 +152,17 @@ def download(blobs: Blobs, name: str, target: Path) -> None:
     except BaseException:
         target.unlink(missing_ok=True)
         raise
+
+
+def _download_part(blobs: Blobs, name: str, size: int, fd: int, start: int) -> None:
+    length = min(CHUNK_BYTES, size - start)
+    part = blobs.get_range(name, start, length)
+    if len(part) != length:
+        raise TryAgain(
+            f"{blobs.root}/{name} was cut short at byte {start + len(part)}",
+            hint="nothing to do: the batch is tried again",
+        )
+    left = memoryview(part)
+    while left:
+        done = os.pwrite(fd, left, start)
+        left, start = left[done:], start + done

@@ -38,9 +38,10 @@ class Locations:
         environment: Mapping[str, str] = os.environ,
         copies_directories: bool = False,
         admits: Admits = any_size,
+        whole: bool = False,
     ) -> None:
         self.local, self._wrap, self._clock = local, wrap, clock or SystemClock()
-        self._environment, self._admits = environment, admits
+        self._environment, self._admits, self._whole = environment, admits, whole
         self._copies_directories = copies_directories  # whether directories are read through local copies
         self._open: dict[str, Blobs] = {}
         self._patient: dict[str, PatientBlobs] = {}
@@ -82,7 +83,7 @@ class Locations:
         endpoint = endpoint_of(self._environment) if is_object_store(location) else ""
         copies = LocalCopies.open(self.local, f"{endpoint} {location}")
         copies.drop_unused(self._clock.now_ms())
-        return CachedBlobs(blobs, copies, self._admits)
+        return CachedBlobs(blobs, copies, self._admits, whole=self._whole)
 
 
 def endpoint_of(environment: Mapping[str, str]) -> str:

@@ -204,6 +204,17 @@ def migration(
 
 
 @bench.command()
+def shared(
+    quick: Annotated[bool, typer.Option("--quick", help="Small state; under three minutes.")] = False,
+    scratch: Annotated[Path | None, typer.Option(help="A folder on a disk with 15 GB free.")] = None,
+) -> None:
+    """A running aggregate with its state on slow shared storage: recovery, commits, a small disk cache."""
+    from headrace.bench.shared.run import run as run_bench
+
+    typer.echo(run_bench(quick=quick, scratch=scratch))
+
+
+@bench.command()
 def commit(
     quick: Annotated[bool, typer.Option("--quick", help="Fewer batches; about eight minutes.")] = False,
     queries: Annotated[str, typer.Option(help="Some of them only, such as lr2,cm1.")] = "",

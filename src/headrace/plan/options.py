@@ -32,6 +32,8 @@ CommitMode = Literal["sync", "upload", "async"]
 COMMIT_MODES: tuple[CommitMode, ...] = ("sync", "upload", "async")
 Combine = Literal["auto", "on", "off"]
 COMBINING: tuple[Combine, ...] = ("auto", "on", "off")
+Fill = Literal["ranges", "whole"]
+FILLS: tuple[Fill, ...] = ("ranges", "whole")
 Bridge = Literal["auto", "jvm", "python"]
 BRIDGES: tuple[Bridge, ...] = ("auto", "jvm", "python")
 
@@ -60,6 +62,7 @@ class Options:
     log_fsync: bool = False
     cache: PolicyName = "timestamp"
     cache_disk: str = ""
+    cache_fill: Fill = "ranges"
 
 
 @dataclass(frozen=True)
@@ -339,6 +342,14 @@ SETTINGS: tuple[Setting, ...] = (
         "directories are read through such copies too",
         parse_disk,
     ),
+    Setting(
+        "cache.fill",
+        "cache_fill",
+        "ranges|whole",
+        "ranges",
+        "state elsewhere is fetched in the ranges that a batch touches, or each file whole at first",
+        _one_of(*FILLS),
+    ),
 )
 
 
@@ -371,6 +382,7 @@ def read_options(conf: Mapping[str, str], parallelism: int) -> Options:
         "log_fsync": False,
         "cache": "timestamp",
         "cache_disk": "",
+        "cache_fill": "ranges",
     }
     for name in sorted(conf):
         if name == PREFIX.rstrip(".") or name.startswith(PREFIX):

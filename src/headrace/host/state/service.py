@@ -180,11 +180,13 @@ def open_service(
     fsync: str = "false",
     cache: str = "timestamp",
     disk: str = "",
+    fill: str = "ranges",
     wrap: Wrap | None = None,
 ) -> PartitionService:
     """The state behind a host's server; `local` is a directory on the machine's own disk.
 
-    `disk` is `spark.headrace.cache.disk`; with it, directories are read through local copies too.
+    `disk` is `spark.headrace.cache.disk`; with it, directories are read through local copies too. `fill` is
+    `spark.headrace.cache.fill`.
     """
     policy = next(name for name in POLICIES if name == cache)
     fetcher = Fetcher(in_flight_bytes=max(memory_bytes // FETCHED_PART, REQUEST_BYTES))
@@ -192,7 +194,13 @@ def open_service(
     space = PartialSpace(local if limit else None, limit or memory_bytes // RANGES_PART, fetcher)
     keeper = CacheKeeper(local, limit, space)
     space.is_worth_loading = keeper.used
-    locations = Locations(local, wrap=wrap, copies_directories=bool(disk), admits=keeper.admits)
+    locations = Locations(
+        local,
+        wrap=wrap,
+        copies_directories=bool(disk),
+        admits=keeper.admits,
+        whole=fill == "whole",
+    )
     return PartitionService(
         memory_bytes, locations, fsync=fsync == "true", cache=policy, space=space, keeper=keeper
     )

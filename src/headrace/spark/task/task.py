@@ -126,8 +126,9 @@ def service_of(options: Options) -> str:
         "fsync": "true" if options.log_fsync else "",
         "cache": options.cache,
         "disk": options.cache_disk,
+        "fill": options.cache_fill,
     }
-    standard = {"fsync": "", "cache": "timestamp", "disk": ""}
+    standard = {"fsync": "", "cache": "timestamp", "disk": "", "fill": "ranges"}
     arguments = "&".join(f"{name}={value}" for name, value in chosen.items() if value != standard[name])
     return f"{SERVICE}?{arguments}" if arguments else SERVICE
 

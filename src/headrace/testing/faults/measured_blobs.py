@@ -149,6 +149,7 @@ def open_measured(
     gbps: str = "5",
     log: str = "",
     disk: str = "",
+    fill: str = "ranges",
 ) -> PartitionService:
     """The service of a host whose directories are far away."""
     link = Link(float(latency_ms), float(gbps))
@@ -156,4 +157,4 @@ def open_measured(
     def far(blobs: Blobs) -> Blobs:
         return MeasuredBlobs(blobs, link, Path(log) if log else None)
 
-    return open_service(memory_bytes, local, disk=disk, wrap=far)
+    return open_service(memory_bytes, local, disk=disk, fill=fill, wrap=far)

@@ -1,0 +1,1 @@
+"""`headrace bench shared`: state on shared storage."""
