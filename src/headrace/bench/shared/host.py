@@ -16,13 +16,14 @@ import pyarrow as pa
 
 from headrace.bench.shared.rows import batch_of, hashes_of, partitions_of
 from headrace.clock import SYSTEM_CLOCK
-from headrace.host.state.service import PartitionService, open_service
+from headrace.host.process.main import open_by_name
 from headrace.plan.spec import OperatorSpec
 from headrace.rows.arrays import I64
-from headrace.testing.faults.measured_blobs import open_measured
-from headrace.wire.contract import Ticket
+from headrace.wire.contract import StateService, Ticket
 
 QUERY = "shared"
+NEAR = "headrace.host.state.service:open_service"
+FAR = "headrace.testing.faults.measured_blobs:open_measured"
 
 
 @dataclass(frozen=True)
@@ -34,11 +35,16 @@ class Far:
     disk: str = ""
     fill: str = "ranges"
 
-    def open(self, memory_bytes: int, local: Path) -> PartitionService:
+    def open(self, memory_bytes: int, local: Path) -> StateService:
+        return open_by_name(self.service)(memory_bytes, local)
+
+    @property
+    def service(self) -> str:
+        """The state service, as a host's settings name it."""
         if self.latency_ms is None:
-            return open_service(memory_bytes, local)
-        link = {"latency_ms": str(self.latency_ms), "gbps": str(self.gbps)}
-        return open_measured(memory_bytes, local, **link, disk=self.disk, fill=self.fill)
+            return NEAR
+        disk = f"&disk={self.disk}" if self.disk else ""
+        return f"{FAR}?latency_ms={self.latency_ms}&gbps={self.gbps}&fill={self.fill}{disk}"
 
 
 @dataclass(frozen=True)
