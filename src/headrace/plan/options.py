@@ -18,9 +18,9 @@ from urllib.parse import unquote, urlsplit
 from headrace.cache.policy import POLICIES, PolicyName
 from headrace.errors import SettingError, did_you_mean
 from headrace.plan.choice import NAMES
+from headrace.plan.disk import parse_disk
 from headrace.plan.reading import AUTO as AUTO_READING
 from headrace.plan.reading import Reading
-from headrace.plan.disk import parse_disk
 from headrace.plan.timing import TIMINGS, Timing
 from headrace.plan.work.stores import StoreName
 

@@ -48,6 +48,8 @@ class SstFile:
         self._refuse()
 
     def resident_share(self) -> float:
+        self._refuse()
+
     is_far = False
 
     def prepare(self, number: int, hashes: U64) -> Future[None]:

@@ -153,6 +153,7 @@ class RocksView:
     def resident_share(self) -> float:
         """RocksDB has its own cache; reading ahead goes by the setting alone."""
         return 0.0
+
     is_far = False
 
     def prepare(self, number: int, hashes: U64) -> Future[None]:
