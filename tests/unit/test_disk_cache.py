@@ -4,10 +4,11 @@ readers, loading back by history, and two hosts of one machine that evict each o
 
 from __future__ import annotations
 
-import threading
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,12 +17,13 @@ from headrace.blob.cached import CachedBlobs
 from headrace.blob.copies import LocalCopies
 from headrace.blob.memory import MemoryBlobs
 from headrace.checkpoint.home import PartitionHome
-from headrace.clock import SystemClock
+from headrace.clock import SystemClock, wait_until
 from headrace.errors import SettingError
 from headrace.files.fetch import Fetcher
 from headrace.files.keeper import CacheKeeper
 from headrace.files.policy import History, HistoryPolicy, WholeFile
 from headrace.files.space import PartialSpace
+from headrace.files.table import FileTable
 from headrace.plan.disk import disk_bytes, parse_disk
 from headrace.plan.options import read_options
 from headrace.testing import ManualClock
@@ -66,11 +68,18 @@ def test_a_file_that_was_evicted_three_times_is_barred_for_a_while() -> None:
     for at in range(3):
         history = POLICY.evicted(history, at * 1000.0)
     for at in range(6):
-        history = POLICY.used(history, 3000.0 + at)
-    assert not POLICY.loads(history, 3006.0)
+        history = POLICY.used(history, 3000.0 + 1000 * at)
+    assert not POLICY.loads(history, 9000.0)
     for at in range(6):
-        history = POLICY.used(history, 601_000.0 + at)
-    assert POLICY.loads(history, 601_006.0)
+        history = POLICY.used(history, 601_000.0 + 1000 * at)
+    assert POLICY.loads(history, 607_000.0)
+
+
+def test_the_requests_of_one_batch_are_one_use() -> None:
+    history = History()
+    for at in range(100):
+        history = POLICY.used(history, at)
+    assert not POLICY.loads(history, 100.0)
 
 
 @pytest.mark.parametrize(
@@ -199,23 +208,22 @@ def test_a_reader_goes_on_while_its_copies_are_evicted(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_read_often_becomes_whole(tmp_path: Path) -> None:
-    machine, model = Machine(tmp_path, 1 << 30), StoreModel(SPEC)
-    lab = CachedLab(SPEC, tmp_path, SMALL, machine=machine)
-    epochs(lab, model, range(4))
-    for path in machine.copies():
-        path.unlink()
-    lab.reopen()
-    loaded = threading.Event()
-    plain = machine.cached.load
-
-    def load(name: str) -> None:
-        plain(name)
-        loaded.set()
-
-    machine.cached.load = load  # type: ignore[method-assign]
-    lab.reopen()
-    for number in range(4, 12):
-        check(lab, model, [Row(key, 0, key + number) for key in range(400)], None)
-    assert loaded.wait(30)
-    assert machine.copies()
-    epochs(lab, model, range(12, 14))
+    machine, data = Machine(tmp_path, 1 << 30), bytes(range(256)) * 4096
+    machine.blobs.put_if_absent("p/segments/s", data)
+    table = FileTable(machine.cached, "p", None, machine.space)
+    file = table.open("segments/s", len(data))
+    for number in range(8):
+        assert machine.copies() == [], f"after {number} uses"
+        machine.clock.sleep_ms(2000)
+        at = 100_000 * number
+        with file.reading():
+            file.ensure(np.array([at]), np.array([at + 10]))
+            assert os.pread(file.fd, 10, at) == data[at : at + 10]
+        if number == 5:
+            break
+    assert wait_until(lambda: file.is_evicted, 30_000, 5)
+    whole = table.open_instead("segments/s", file)
+    assert whole is not None
+    assert not whole.is_partial
+    with whole.use():
+        assert os.pread(whole.fd, len(data), 0) == data

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from headrace.blob.base import Blobs
@@ -126,7 +127,7 @@ class PartitionHome:
 
     def open_segments(self, manifest: Manifest, kinds: Sequence[FileKind]) -> list[Segment]:
         by_name = {kind.name: kind for kind in kinds}
-        return [self._open(entry, by_name) for entry in manifest.segments]
+        return self.files.in_parallel([partial(self._open, entry, by_name) for entry in manifest.segments])
 
     def _open(self, entry: SegmentEntry, kinds: Mapping[str, FileKind]) -> Segment:
         if entry.kind == SST:

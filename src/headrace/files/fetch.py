@@ -1,40 +1,42 @@
 """Ranged requests in parallel: a pool of threads for all files of a host, and what the requests cost.
 
-Invariants: bytes under way never exceed `in_flight_bytes`, except that one request always runs. Latency and
-bandwidth are estimates from finished requests: the fastest small one, and the largest rate seen lately.
+Invariants: bytes under way never exceed `in_flight_bytes`, except that one request always runs. The latency
+is an estimate from finished requests.
 Threads: any. A task of this pool never waits for another one.
 """
 
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from typing import TypeVar
 
 from headrace.clock import SYSTEM_CLOCK, Clock
 from headrace.files.ranges import gap_bytes
 
-PARALLEL = 64
+PARALLEL = 128
 IN_FLIGHT_BYTES = 32 << 20
 _LATENCY_MS = 20.0  # before the first request: that of an object store
 _BYTES_PER_MS = 625_000.0  # 5 Gb/s
 _SMALL_BYTES = 64 << 10  # a request of at most this size shows the latency
-_WEIGHT = 0.1  # of a new measurement
+_LATEST = 64  # requests that show the latency
+T = TypeVar("T")
 
 
-@dataclass
 class Costs:
     """Estimates of what a request costs."""
 
-    latency_ms: float = _LATENCY_MS
-    bytes_per_ms: float = _BYTES_PER_MS
+    def __init__(self) -> None:
+        self.latency_ms, self.bytes_per_ms = _LATENCY_MS, _BYTES_PER_MS
+        self._lasted_ms: deque[float] = deque(maxlen=_LATEST)
 
     def add(self, nbytes: int, lasted_ms: float) -> None:
-        """Takes a finished request into account."""
+        """Takes a finished request into account: the fastest of the latest small ones shows the latency."""
         if nbytes <= _SMALL_BYTES:
-            faster = lasted_ms < self.latency_ms
-            self.latency_ms += (1.0 if faster else _WEIGHT / 10) * (lasted_ms - self.latency_ms)
+            self._lasted_ms.append(lasted_ms)
+            self.latency_ms = min(self._lasted_ms)
 
 
 class Fetcher:
@@ -63,7 +65,7 @@ class Fetcher:
             if error is not None:
                 raise error
 
-    def beside(self, plan: Callable[[], None]) -> Future[None]:
+    def beside(self, plan: Callable[[], T]) -> Future[T]:
         """Runs a function that itself runs requests, in another thread."""
         return self._plans.submit(plan)
 

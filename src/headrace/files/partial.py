@@ -82,8 +82,7 @@ class PartialFile(OpenFile):
 
     def ensure(self, starts: I64, ends: I64, *, once: bool = False) -> None:
         units = units_of(starts, ends)
-        if self.load is not None and not once and self._space.is_worth_loading(self.name, self._size):
-            self.beside(self._promote)
+        is_worth_loading = not once and self._space.is_worth_loading(self.name, self._size)
         self._space.hit(int((self._units[units] % COMING > ABSENT).sum()) * UNIT_BYTES)
         while True:
             with self._changed:
@@ -98,6 +97,8 @@ class PartialFile(OpenFile):
                     continue
                 else:
                     return
+            if is_worth_loading and self.load is not None:
+                self.beside(self._promote)
             self._fetch(missing, COLD if once else HOT)
             self._space.relieve(self, units)
 

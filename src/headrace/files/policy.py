@@ -1,8 +1,9 @@
 """Which files the disk cache keeps whole: pure decisions over sizes, times and histories.
 
 A new file of this machine is kept (write-through). The file used longest ago goes first. A file that is not
-whole is loaded back after `accesses` uses within `within_ms`, unless it was evicted `evictions` times
-within `barred_ms`: so a scan, or a set of files larger than the cache, does not wash the cache out.
+whole is loaded when ranges of it must be fetched after `accesses` uses within `within_ms`, unless it was
+evicted `evictions` times within `barred_ms`: so a scan, or a set of files larger than the cache, does not
+wash the cache out.
 """
 
 from __future__ import annotations
@@ -53,6 +54,7 @@ class HistoryPolicy:
     """Evicts the file used longest ago; loads back by the uses of the last minute."""
 
     accesses: int = 6
+    apart_ms: float = 1000.0  # requests of one batch are one use
     within_ms: float = 60_000.0
     evictions: int = 3
     barred_ms: float = 600_000.0
@@ -71,6 +73,8 @@ class HistoryPolicy:
         return chosen
 
     def used(self, history: History, now_ms: float) -> History:
+        if history.uses_ms and now_ms - history.uses_ms[-1] < self.apart_ms:
+            return history
         return replace(history, uses_ms=(*history.uses_ms, now_ms)[-self.accesses :])
 
     def evicted(self, history: History, now_ms: float) -> History:

@@ -13,10 +13,11 @@ from __future__ import annotations
 import os
 import shutil
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from headrace.blob.base import Blobs, IsDamaged, always
 from headrace.blob.cached import CachedBlobs, download
@@ -28,6 +29,7 @@ from headrace.files.partial import PartialFile
 from headrace.files.space import PartialSpace
 from headrace.format.names import Attempt, parse_segment
 
+T = TypeVar("T")
 IN_MEMORY_BYTES = 8 << 20  # of ranges, where no space was given
 _STAGED = "staged/"  # what temporary ids start with
 
@@ -137,6 +139,13 @@ class FileTable:
             elif place is Place.STAGED or self._blobs.in_place:
                 raise
             return self._shared(file_id, size)
+
+    def in_parallel(self, calls: Sequence[Callable[[], T]]) -> list[T]:
+        """The results of calls that open files; at the same time where each of them is a request."""
+        if self._blobs.in_place or self._space is None or len(calls) < 2:
+            return [call() for call in calls]
+        opened = [self._space.fetcher.beside(call) for call in calls]
+        return [future.result() for future in opened]
 
     def _shared(self, file_id: str, size: int | None) -> OpenFile:
         path = self.local_path(file_id)

@@ -17,12 +17,12 @@ from headrace.checkpoint.log import LocalLog
 from headrace.checkpoint.log_check import recoverable
 from headrace.checkpoint.operator_record import ensure_operator
 from headrace.checkpoint.pipeline import CommitPipeline, Crew, Epoch
-from headrace.checkpoint.restore import newest_manifest, refuse_older, restore
+from headrace.checkpoint.restore import newest_manifest, read_manifest, refuse_older, restore
 from headrace.checkpoint.runs import refuse_later
 from headrace.checkpoint.steps import Moment
-from headrace.errors import StateMissing
+from headrace.errors import BlobMissing, StateMissing
 from headrace.format.manifest import Manifest
-from headrace.format.names import Attempt, manifests_of, parse_manifest
+from headrace.format.names import Attempt, manifest_name, manifests_of, parse_manifest
 from headrace.host.state.stored import Missing, Stored, Unknown, overtakes, precedes
 from headrace.operators.open import kinds_of, open_store
 from headrace.store.base.budget import PartitionShare
@@ -75,15 +75,19 @@ class Versions:
         if logged and precedes(newest, logged[-1]):
             with suppress(FileNotFoundError):  # another host of this machine has just published it
                 return self._recovered(logged[-1])
-        manifest = self._restored(base)
+        manifest = self._restored(base, newest)
         for entry in logged:
             self.log.remove(entry)
         return manifest
 
-    def _restored(self, base: int | None) -> Manifest | None:
+    def _restored(self, base: int | None, newest: Stored) -> Manifest | None:
+        """The manifest on storage. Elsewhere a second look at its name, or at each file, is a request."""
+        blobs, prefix = self._home.blobs, self._home.prefix
         try:
-            blobs = self._home.blobs  # elsewhere each check of a file would be a request
-            return restore(blobs, self._home.prefix, base, check_files=blobs.in_place)
+            if isinstance(newest, Attempt) and not blobs.in_place:
+                with suppress(BlobMissing):
+                    return read_manifest(blobs, f"{prefix}/{manifest_name(*newest)}")
+            return restore(blobs, prefix, base, check_files=blobs.in_place)
         except StateMissing as error:
             damaged = [] if base is None else self.log.set_aside_of(base)
             if not damaged:
