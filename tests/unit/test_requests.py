@@ -1,0 +1,118 @@
+"""Protects the start on an empty machine: what a host requests from shared storage to open 3 operators of 8
+partitions, and in each batch, does not grow with the state; a batch reads what its keys touch.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from headrace.bench.shared.rows import batch_of, hashes_of, partitions_of, spec_of
+from headrace.blob.base import Blobs
+from headrace.host.state.service import PartitionService, open_service
+from headrace.plan.options import CommitMode
+from headrace.rows.arrays import I64
+from headrace.testing.faults.measured_blobs import MeasuredBlobs
+from headrace.wire.contract import Ticket
+
+OPERATORS, PARTITIONS, MEMORY = 3, 8, 64 << 20
+LOADED = 3  # batches that write the state
+
+
+class Machine:
+    """A host with an empty disk of its own, and the log of its requests."""
+
+    def __init__(self, folder: Path, start: str, commit: CommitMode = "sync") -> None:
+        self._start, self._shared, self._commit = start, str(folder / "state"), commit
+        self.blobs: list[MeasuredBlobs] = []
+        self.service: PartitionService = open_service(MEMORY, folder / start, wrap=self._far)
+
+    def _far(self, blobs: Blobs) -> Blobs:
+        self.blobs.append(MeasuredBlobs(blobs))
+        return self.blobs[0]
+
+    def batch(self, number: int, keys: I64) -> dict[tuple[int, int], int]:
+        """Runs a batch of all operators; the sum of counts by operator and partition."""
+        hashes = hashes_of(keys)
+        parts = partitions_of(hashes, PARTITIONS)
+        places = [(operator, partition) for operator in range(OPERATORS) for partition in range(PARTITIONS)]
+        with ThreadPoolExecutor(len(places)) as pool:
+            tasks = {
+                place: pool.submit(self._task, number, place, keys[parts == place[1]]) for place in places
+            }
+        return {place: task.result() for place, task in tasks.items()}
+
+    def _task(self, number: int, place: tuple[int, int], keys: I64) -> int:
+        operator, partition = place
+        spec = spec_of(f"totals{operator}", PARTITIONS)
+        base = number - 1 if number else None
+        ticket = Ticket(self._start, "q", spec, partition, number, base, number + 1, self._shared, 2)
+        transaction = self.service.begin(replace(ticket, commit=self._commit))
+        transaction.apply(batch_of(spec, keys, hashes_of(keys)))
+        counts = [batch.column(batch.num_columns - 2) for batch in transaction.finish([])]
+        transaction.commit()
+        return sum(int(np.sum(np.asarray(column))) for column in counts)
+
+    def counts(self) -> Counter[str]:
+        counted = self.blobs[0].counts()
+        self.blobs[0].clear()
+        return counted
+
+
+def loaded(folder: Path, keys: int) -> None:
+    """A state of so many keys, in as many files whatever its size."""
+    machine = Machine(folder, "loader")
+    for number in range(LOADED):
+        machine.batch(number, np.arange(number, keys, LOADED, dtype=np.int64))
+    machine.service.close()
+
+
+def first_batches(folder: Path, touched: I64) -> tuple[list[Counter[str]], int, dict[tuple[int, int], int]]:
+    """Requests of the first two batches on an empty machine, bytes of the first, and its results."""
+    machine = Machine(folder, "restarted")
+    results = machine.batch(LOADED, touched)
+    nbytes, counts = machine.blobs[0].nbytes(), [machine.counts()]
+    machine.batch(LOADED + 1, touched)
+    counts.append(machine.counts())
+    machine.service.close()
+    return counts, nbytes, results
+
+
+def test_requests_do_not_grow_with_the_state(tmp_path: Path) -> None:
+    small, large = 20_000, 400_000
+    touched = np.arange(7, 20_000, 400, dtype=np.int64)
+    figures = {}
+    for keys in (small, large):
+        folder = tmp_path / str(keys)
+        folder.mkdir()
+        loaded(folder, keys)
+        figures[keys] = first_batches(folder, touched)
+    (few, _, results), (many, nbytes, large_results) = figures[small], figures[large]
+    assert results == large_results, "each touched key was counted once before"
+    assert sum(results.values()) == OPERATORS * 2 * len(touched)
+    for operation in ("get", "list", "head", "put"):
+        assert many[0][operation] == few[0][operation], f"{operation} of the first batch"
+    assert many[1]["get"] == few[1]["get"] == many[0]["head"] == many[1]["head"] == 0
+    segments = OPERATORS * PARTITIONS * LOADED
+    reads = 2 * len(touched) * OPERATORS
+    assert many[0]["range"] <= 2 * segments + reads, "end and directory of a file, page and block of a key"
+    assert many[1]["range"] <= 1, "the second batch touches the same keys"
+    state = sum(path.stat().st_size for path in (tmp_path / str(large) / "state").rglob("*.segment"))
+    assert nbytes < 0.2 * state
+
+
+@pytest.mark.parametrize("commit", ["sync", "async"])
+def test_a_batch_in_memory_reads_nothing(tmp_path: Path, commit: CommitMode) -> None:
+    machine = Machine(tmp_path, "one", commit)
+    keys = np.arange(1000, dtype=np.int64)
+    for number in range(4):
+        machine.batch(number, keys)
+    machine.counts()
+    machine.batch(4, keys)
+    assert machine.counts()["range"] == 0
+    machine.service.close()
