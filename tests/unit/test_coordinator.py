@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import MISSING, asdict, fields, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -130,7 +130,8 @@ DIRECT = TimeInputs(("n",), direct=("n",))
 
 
 def summary(partition: int, batch: int = 0, **more: Any) -> Summary:
-    zeros = dict.fromkeys(Summary.__dataclass_fields__, 0)
+    required = [field.name for field in fields(Summary) if field.default is MISSING]
+    zeros = dict.fromkeys(required, 0)
     return Summary(**{**zeros, "partition": partition, "version": batch, "watermark_ms": None, **more})
 
 
