@@ -75,13 +75,21 @@ class PairStore(BucketStore):
         return self.spec.work
 
     def is_dead(self, bucket: int, watermark_us: int | None) -> bool:
-        if self._work.generation is not None and bucket < newest(self._work, self._sections(self.segments)):
+        if self._work.generation is not None and bucket < newest(self._work, _sections(self.segments)):
             return True
         return is_dead(self._work, bucket, watermark_us)
 
-    @staticmethod
-    def _sections(segments: list[Segment]) -> Iterator[int]:
-        return (section for segment in segments for section in segment.sections)
+    def is_live(self, segment: Segment, watermark_us: int | None) -> bool:
+        """An older generation goes in the commit that brings a newer one."""
+        if self._work.generation is not None and max(segment.sections) < self._newest:
+            return False
+        return super().is_live(segment, watermark_us)
+
+    @property
+    def _newest(self) -> int:
+        """The section of the newest generation, that of the running epoch included."""
+        known = (*self._fresh, *_sections(self.spilled), *_sections(self.segments))
+        return newest(self._work, known)
 
     # ── rows in ──────────────────────────────────────────────────────────────────────────────
 
@@ -182,8 +190,7 @@ class PairStore(BucketStore):
             return
         first, last = self.matching.partner_times(side, rows)
         if self._work.generation is not None:
-            known = (*self._fresh, *self._sections(self.spilled), *self._sections(self.segments))
-            first = last = newest(self._work, known)
+            first = last = self._newest
         yield from self._reading(_OTHER[side], part, np.unique(rows.order), first, last)
 
     # ── reading ──────────────────────────────────────────────────────────────────────────────
@@ -235,6 +242,10 @@ class PairStore(BucketStore):
         self._resident.setdefault(segment, {})[section] = run
         self._resident_bytes += run.nbytes
         return run
+
+
+def _sections(segments: list[Segment]) -> Iterator[int]:
+    return (section for segment in segments for section in segment.sections)
 
 
 def _stored(sections: list[tuple[Segment, int]], hashes: U64 | None) -> Iterator[Run]:
