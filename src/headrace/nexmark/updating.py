@@ -25,7 +25,7 @@ RANKS = {"1": "price < 10000", "2": "price >= 10000 AND price < 1000000", "3": "
 
 def q4(auctions: DataFrame, bids: DataFrame, emit: Emit = "changes") -> DataFrame:
     """The average of the highest bids of all auctions, per category."""
-    valid = hr.stream(valid_bids(auctions, bids)).name("highest")
+    valid = hr.stream(_valid_prices(auctions, bids)).name("highest")
     by_auction = valid.groupBy("auction", "category", hr.tumbling("10 seconds", on="expires"))
     highest = by_auction.agg(final=hr.max("price"), emit="changelog")
     averages = hr.stream(highest).name("averages").groupBy("category")
@@ -38,7 +38,7 @@ def q6(auctions: DataFrame, bids: DataFrame) -> DataFrame:
     A changelog: an auction that is still open may insert a winning bid anywhere.
     """
     ranked = (
-        hr.stream(winning_bids(auctions, bids, "changelog"))
+        hr.stream(_winning(_valid_prices(auctions, bids), "changelog"))
         .name("ranked")
         .groupBy("seller")
         .top(
@@ -58,7 +58,7 @@ def q6(auctions: DataFrame, bids: DataFrame) -> DataFrame:
 
 def q6_closed(auctions: DataFrame, bids: DataFrame) -> DataFrame:
     """The average over a seller's last ten closed auctions, as Beam words it."""
-    valid = hr.stream(valid_bids(auctions, bids)).name("closed")
+    valid = hr.stream(_valid_prices(auctions, bids)).name("closed")
     closed = valid.groupBy("auction", "seller", hr.tumbling("1 second", on="expires"))
     final = closed.agg(price=hr.max("price"), expires=hr.max("expires"))
     last = (
@@ -72,12 +72,18 @@ def q6_closed(auctions: DataFrame, bids: DataFrame) -> DataFrame:
 
 def q9(auctions: DataFrame, bids: DataFrame) -> DataFrame:
     """The winning bid of each auction: the highest price, of several the earliest."""
-    return winning_bids(auctions, bids, "changes")
+    return _winning(valid_bids(auctions, bids), "changes")
 
 
-def winning_bids(auctions: DataFrame, bids: DataFrame, emit: Emit) -> DataFrame:
-    valid = hr.stream(valid_bids(auctions, bids)).name("winning")
-    return valid.groupBy("auction").top(1, by=["price", F.col("dateTime").asc()], emit=emit)
+def _winning(valid: DataFrame, emit: Emit) -> DataFrame:
+    groups = hr.stream(valid).name("winning").groupBy("auction")
+    return groups.top(1, by=["price", F.col("dateTime").asc()], emit=emit)
+
+
+def _valid_prices(auctions: DataFrame, bids: DataFrame) -> DataFrame:
+    """Valid bids with the columns that averages need; a join stores every column that it gets."""
+    items = auctions.select("id", "seller", "category", "dateTime", "expires")
+    return valid_bids(items, bids.select("auction", "price", "dateTime"))
 
 
 def q15(bids: DataFrame) -> DataFrame:
