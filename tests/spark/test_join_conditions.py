@@ -1,6 +1,6 @@
 """Protects what joins without a window take beside equal keys: conditions, retention, further streams.
 
-Their rows are those of Spark's batch joins; what cannot be right is refused by name.
+Joins with history too. Their rows are those of Spark's batch joins; what cannot be right is refused by name.
 """
 
 from __future__ import annotations
@@ -105,6 +105,37 @@ def test_three_streams_meet(spark: SparkSession, folder: Path, tmp_path: Path) -
         a.join(b, F.col("ak") == F.col("bk")).join(c, F.col("ak") == F.col("ck")).where("av < bv + cv")
     )
     assert joined(df, tmp_path) == counted(expected.drop("bk", "ck").collect())
+
+
+@pytest.mark.parametrize("bridge", ["auto", pytest.param("python", marks=LONG)])
+def test_settled_history_is_a_batch_join(
+    spark: SparkSession, folder: Path, tmp_path: Path, bridge: str
+) -> None:
+    """A row meets the rows of the eight seconds before it, whatever batch brought them."""
+    spark.conf.set("spark.headrace.bridge", bridge)
+    left, right = (stream(spark, folder, name) for name in "ab")
+    df = left.history(right, on=[("ak", "bk")], within="8 seconds", how="left", settled=True)
+    a, b = (batch(spark, folder, name) for name in "ab")
+    near = F.expr("at between bt and bt + interval 8 seconds")
+    expected = a.join(b, (F.col("ak") == F.col("bk")) & near, "left").drop("bk")
+    assert joined(df, tmp_path) == counted(expected.collect())
+
+
+def test_history_at_once_has_what_came_before(spark: SparkSession, folder: Path, tmp_path: Path) -> None:
+    """Every row comes out in its own batch, with rows of that batch and of those before."""
+    left, right = (stream(spark, folder, name) for name in "ab")
+    df = left.history(right, on=[("ak", "bk")], within="1 hour", how="semi")
+    batches = run(df, tmp_path)
+    a, b = (batch(spark, folder, name).orderBy(f"{name}t").collect() for name in "ab")
+    ends = [15, 31, 60]
+    for number, (start, end) in enumerate(zip([0, *ends], ends, strict=False)):
+        known = {(row.bk, row.bt) for row in b[:end]}
+        met = [
+            tuple(row)
+            for row in a[start:end]
+            if any(row.ak == key and time <= row.at for key, time in known)
+        ]
+        assert sorted(batches[number]) == sorted(met)
 
 
 def test_what_cannot_be_right_is_refused(spark: SparkSession, folder: Path) -> None:
