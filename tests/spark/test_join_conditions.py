@@ -1,6 +1,7 @@
 """Protects what joins without a window take beside equal keys: conditions, retention, further streams.
 
-Joins with history too. Their rows are those of Spark's batch joins; what cannot be right is refused by name.
+Joins with history too. Their rows are those of Spark's batch joins. What cannot be right is refused by
+name.
 """
 
 from __future__ import annotations
