@@ -23,6 +23,7 @@ import pyarrow.parquet as pq
 import pytest
 from flowkv_oracle import Oracle
 from nexmark_oracle import Rows
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from headrace.generators.nexmark import NexmarkConfig, NexmarkGenerator
@@ -287,3 +288,21 @@ def test_others_expect_the_same_without_state(spark: SparkSession, name: str) ->
     df = df.drop("extra")
     as_text = df.selectExpr(*(f"CAST(`{column}` AS STRING)" for column in df.columns))
     assert sorted(" ".join(row) for row in as_text.collect()) == written(name)
+
+
+def test_q12_has_the_time_of_its_batch_in_a_replay(
+    spark: SparkSession, small_input: Input, tmp_path: Path
+) -> None:
+    """The sink fails once it has the rows of the first batch; the batch runs again later."""
+    df = QUERIES["q12"].over(small_input.streams(spark))
+    seen: list[Rows] = []
+
+    def fail(batch: DataFrame, _: int) -> None:
+        seen.append([tuple(row) for row in in_ms(batch).collect()])
+        raise RuntimeError("the sink fails")
+
+    writer = df.writeStream.foreachBatch(fail).option("checkpointLocation", str(tmp_path))
+    with pytest.raises(StreamingQueryException, match="the sink fails"):
+        writer.trigger(availableNow=True).start().awaitTermination()
+    assert sorted(ran(df, tmp_path)[0]) == sorted(seen[0])
+    assert seen[0]
