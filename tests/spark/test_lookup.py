@@ -15,6 +15,7 @@ import headrace as hr
 from headrace.errors import QueryError
 from headrace.spark.lookups.generations import RETAINED, Generations
 from headrace.spark.lookups.refresh import Refresh, Refresher
+from headrace.spark.lookups.table import reader_of
 from headrace.testing.clock import ManualClock
 
 pytestmark = pytest.mark.spark
@@ -106,7 +107,10 @@ def test_a_generation_is_written_when_it_is_due(spark: SparkSession, tmp_path: P
     generations = Generations(spark, str(tmp_path / "table"))
     refresh = Refresh(every_ms=1000, version=lambda: next(versions), read_at_ms=clock.monotonic_ms())
     refresh.read_version = 1
-    refresher = Refresher(table(spark, (1, "a")), generations, refresh, clock)
+    table(spark, (1, "a")).write.parquet(str(tmp_path / "files"))
+    files = spark.read.parquet(str(tmp_path / "files"))
+    refresher = Refresher(reader_of(files), generations, refresh, clock)
+    table(spark, (2, "b")).write.mode("append").parquet(str(tmp_path / "files"))
     written = []
     for _ in range(4):
         clock.advance_ms(500)
@@ -115,6 +119,8 @@ def test_a_generation_is_written_when_it_is_due(spark: SparkSession, tmp_path: P
         written.append(refresher.step())
     assert written == [False, False, True, False]
     assert generations.newest() == 1
+    stored = spark.read.parquet(str(tmp_path / "table" / "generation-000001"))
+    assert sorted(row.name for row in stored.where("NOT __marker").collect()) == ["a", "b"]
     for _ in range(RETAINED + 1):
         generations.write(table(spark, (1, "b")))
     assert len(list((tmp_path / "table").glob("generation-*"))) == RETAINED
@@ -122,9 +128,13 @@ def test_a_generation_is_written_when_it_is_due(spark: SparkSession, tmp_path: P
 
 def test_what_is_no_table_is_refused(spark: SparkSession, folder: Path) -> None:
     stream = hr.stream(stream_of(spark, folder / "in"))
-    with pytest.raises(QueryError, match="batch DataFrame"):
-        stream.lookup(stream.df, on="k", path="x")
+    for wrong in (stream.df, "names", lambda: stream.df):
+        with pytest.raises(QueryError, match="batch DataFrame"):
+            stream.lookup(wrong, on="k", path="x")  # type: ignore[arg-type]
     with pytest.raises(QueryError, match="only beside rows of the stream"):
         stream.lookup(table(spark), on="k", how="full", path="x")
+    with pytest.raises(QueryError, match="no column kk"):
+        stream.lookup(table(spark), on="kk", path=str(folder / "table"))
+    assert not (folder / "table").exists()
     with pytest.raises(QueryError, match="needs a folder"):
         stream.lookup(table(spark), on="k")

@@ -13,17 +13,18 @@ from headrace.plan.spec import StoreName
 from headrace.plan.work.joins.stream_join import Meets
 from headrace.spark.api.names import event_time_column
 from headrace.spark.build.joins.conditions import Condition, conditions_of
-from headrace.spark.build.joins.keys import On
+from headrace.spark.build.joins.keys import On, keys_of
 from headrace.spark.build.joins.request import JoinRequest, spelled
 from headrace.spark.build.joins.sides import Side, Times, checked_times
 from headrace.spark.build.joins.stream_request import Duration, StreamJoinRequest
 from headrace.spark.build.joins.stream_request import spelled as spelled_matching
-from headrace.spark.build.joins.table_request import TableRequest, check_table
+from headrace.spark.build.joins.table_request import TableRequest
 from headrace.spark.build.joins.table_request import spelled as table_spelled
 from headrace.spark.build.recipe import build
 from headrace.spark.language.windows import TimeWindow, micros
 from headrace.spark.lookups.open import generations_of
 from headrace.spark.lookups.refresh import Version
+from headrace.spark.lookups.table import Table, reader_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -179,7 +180,7 @@ class Joining:
 
     def lookup(
         self,
-        table: DataFrame,
+        table: Table,
         on: On,
         how: str = "inner",
         *,
@@ -191,8 +192,9 @@ class Joining:
 
         Parameters
         ----------
-        table : DataFrame
-            A batch DataFrame. It is read by a job of the driver, and kept as state beside the stream's.
+        table : DataFrame or callable
+            A batch DataFrame, or a function that returns one and is called whenever the table is read. The
+            driver runs a job that reads it; its rows are state beside the stream's.
         on : str or list
             The keys, as in `join`.
         how : {"inner", "left", "semi", "anti"}
@@ -222,8 +224,8 @@ class Joining:
         >>> hr.stream(events).lookup(names, on="user", path=f"{folder}/names")
         DataFrame[user: string, ts: timestamp, amount: double, page: string, name: string]
         """
-        check_table(table)
         matching = table_spelled(how)
+        keys_of(self.df, reader_of(table)(), on)  # raises before anything is written
         every_ms = None if every is None else micros(self.df, every, "every") // 1000
         rows = generations_of(table, self.operator_name, path, every_ms, version)
         request = TableRequest(Side(self.df, None), rows, on, matching, self.operator_name, self.store_name)

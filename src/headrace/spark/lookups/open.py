@@ -8,24 +8,27 @@ from headrace.clock import SYSTEM_CLOCK
 from headrace.errors import QueryError
 from headrace.spark.lookups.generations import Generations
 from headrace.spark.lookups.refresh import Refresh, Refresher, Version
+from headrace.spark.lookups.table import Table, reader_of
 
 LOCATION = "spark.headrace.state.location"
 
 
 def generations_of(
-    table: DataFrame, name: str | None, path: str | None, every_ms: int | None, version: Version | None
+    table: Table, name: str | None, path: str | None, every_ms: int | None, version: Version | None
 ) -> DataFrame:
     """The stream of the table's generations. A table that is read once is read only if it never was."""
     if every_ms is not None and every_ms <= 0:
         raise QueryError("every= is not a duration", hint='write every="10 minutes"')
-    generations = Generations(table.sparkSession, path or _folder(table.sparkSession, name))
+    read = reader_of(table)
+    first = read()
+    generations = Generations(first.sparkSession, path or _folder(first.sparkSession, name))
     refresh = Refresh(every_ms, version, SYSTEM_CLOCK.monotonic_ms(), version() if version else None)
     changes = every_ms is not None or version is not None
     if changes or not generations.newest():
-        generations.write(table)
+        generations.write(first)
     if changes:
-        Refresher(table, generations, refresh).start()
-    return generations.stream(table.schema)
+        Refresher(read, generations, refresh).start()
+    return generations.stream(first.schema)
 
 
 def _folder(spark: SparkSession, name: str | None) -> str:

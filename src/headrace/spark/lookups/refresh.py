@@ -10,14 +10,13 @@ import logging
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame
 
 from headrace.clock import SYSTEM_CLOCK, Clock
 from headrace.spark.lookups.generations import Generations
+from headrace.spark.lookups.table import Read
 
 CHECK_MS = 10_000  # how often the version of a table is read, without an interval
 Version = Callable[[], object]
@@ -52,9 +51,9 @@ class Refresher:
     """Writes generations while queries of the session run."""
 
     def __init__(
-        self, table: DataFrame, generations: Generations, refresh: Refresh, clock: Clock = SYSTEM_CLOCK
+        self, read: Read, generations: Generations, refresh: Refresh, clock: Clock = SYSTEM_CLOCK
     ) -> None:
-        self._table, self._generations, self._refresh, self._clock = table, generations, refresh, clock
+        self._read, self._generations, self._refresh, self._clock = read, generations, refresh, clock
         self._ran = False
 
     def start(self) -> None:
@@ -70,7 +69,7 @@ class Refresher:
         try:
             if not self._refresh.is_due(self._clock.monotonic_ms()):
                 return False
-            self._generations.write(self._table)
+            self._generations.write(self._read())
         except Exception as error:  # the user's function and any data source may raise anything
             log.warning("the table in %s was not read again: %s", self._generations.folder, error)
             return False
@@ -79,12 +78,8 @@ class Refresher:
     def _is_needed(self) -> bool:
         """A query runs, or none has run so far."""
         try:
-            running = bool(_streams(self._table).active)
+            running = bool(self._generations.spark.streams.active)
         except (Py4JError, PySparkException, AttributeError, ConnectionError):
             return False  # the application has ended
         self._ran = self._ran or running
         return running or not self._ran
-
-
-def _streams(table: DataFrame) -> Any:
-    return table.sparkSession.streams

@@ -13,7 +13,6 @@ from typing import Any, cast, get_args
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql import types as T
 
 from headrace.errors import QueryError
 from headrace.plan.options import Options
@@ -144,17 +143,3 @@ def spelled(how: Any) -> Matching:
         f'how="{matching}": rows of the table come out only beside rows of the stream',
         hint=f"write one of {', '.join(HOWS)}",
     )
-
-
-def check_table(table: Any) -> None:
-    """Refuses what is not a batch DataFrame."""
-    if not isinstance(table, DataFrame) or table.isStreaming:
-        raise QueryError(
-            "lookup takes a batch DataFrame",
-            hint="read the table with spark.read; two streams are joined by join(…)",
-        )
-    reserved = [name for name in table.columns if name in (GENERATION, MARKER)]
-    if reserved:
-        raise QueryError(f"column {reserved[0]} of the table is reserved", hint="rename it")
-    if not isinstance(table.schema, T.StructType) or not table.columns:
-        raise QueryError("the table has no columns", hint="select the key and the values")
