@@ -27,6 +27,7 @@ from headrace.cli import recover as command
 from headrace.errors import StateMissing
 from headrace.host.state.service import PartitionService
 from headrace.host.state.upkeep import Upkeep
+from headrace.plan.layouts import first_layout
 from headrace.plan.times import TIMES
 from headrace.recovery import recover
 from headrace.recovery.reconcile import replay_due, settle_replay
@@ -298,7 +299,7 @@ class Publishing(ManualClock):
 
 def test_a_gap_that_closes_is_no_gap(checkpoint: Checkpoint) -> None:
     elsewhere = checkpoint.local.rename(checkpoint.folder / "elsewhere")
-    clock = Publishing(elsewhere, StateOf(str(checkpoint.shared), QUERY, SPEC.name, SPEC.partitions))
+    clock = Publishing(elsewhere, StateOf(str(checkpoint.shared), QUERY, SPEC.name, first_layout(1)))
     assert checkpoint.recovery(clock).repair().decision.action == "nothing"
     assert len(clock.slept_ms) == 3
     assert (checkpoint.published, checkpoint.committed) == ([0, 1, 2], ["0", "1", "2"])

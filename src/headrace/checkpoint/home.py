@@ -21,10 +21,12 @@ from headrace.files.table import FileTable
 from headrace.format.manifest import Manifest, SegmentEntry
 from headrace.format.names import SEQUENCES, segment_name
 from headrace.operators.open import kinds_of
+from headrace.plan.groups import ALL_GROUPS
 from headrace.plan.ids import new_write_id, spec_digest
 from headrace.store.base.files import FileKind
 from headrace.store.rocksdb.sst import SST, SstFile
 from headrace.store.rocksdb.sst import checksum as crc_of
+from headrace.store.segments.clip import ClippedSegment
 from headrace.store.segments.file import SegmentFile
 from headrace.store.segments.reader import Segment
 from headrace.wire.contract import Ticket
@@ -32,7 +34,7 @@ from headrace.wire.contract import Ticket
 
 @dataclass(frozen=True)
 class PartitionHome:
-    """The partition's folder: `<query>/<operator>/p<partition>`."""
+    """The partition's folder: `<query>/<operator>/p<partition>`, or `…/g<first>-<last group>`."""
 
     blobs: Blobs
     prefix: str
@@ -126,8 +128,10 @@ class PartitionHome:
         )
 
     def open_segments(self, manifest: Manifest, kinds: Sequence[FileKind]) -> list[Segment]:
+        """Opens the segments of a version; a shared one without a row of the partition is left out."""
         by_name = {kind.name: kind for kind in kinds}
-        return self.files.in_parallel([partial(self._open, entry, by_name) for entry in manifest.segments])
+        opening = [partial(self._open, entry, by_name) for entry in manifest.segments]
+        return [segment for segment in self.files.in_parallel(opening) if segment.sections]
 
     def _open(self, entry: SegmentEntry, kinds: Mapping[str, FileKind]) -> Segment:
         if entry.kind == SST:
@@ -137,7 +141,11 @@ class PartitionHome:
                 f"{entry.name} holds {entry.kind!r}, and the operator reads {', '.join(kinds)}",
                 hint="another release wrote it: go on with that one, or start from a new checkpoint",
             )
-        return self.open_segment(entry.name, kinds[entry.kind], entry.crc, entry.size)
+        kind = kinds[entry.kind]
+        whole = self.open_segment(entry.name, kind, entry.crc, entry.size)
+        if entry.groups.are_all:
+            return whole
+        return ClippedSegment(whole, entry.groups, entry.rows, kind.hash_word)
 
     def sst_file(self, file_id: str, label: str, size: int, checksum: int) -> SstFile:
         def copy(copied_id: str, target: Path, link: bool) -> None:
@@ -184,6 +192,7 @@ class PartitionHome:
 def entry_of(segment: Segment) -> SegmentEntry:
     """The entry of a segment in a manifest."""
     file = segment.file
+    groups = segment.groups if isinstance(segment, ClippedSegment) else ALL_GROUPS
     return SegmentEntry(
         name=file.id,
         kind=file.kind,
@@ -193,4 +202,6 @@ def entry_of(segment: Segment) -> SegmentEntry:
         max_slice=max(segment.sections),
         crc=file.checksum,
         label=segment.label,
+        low=groups.low,
+        high=groups.high,
     )

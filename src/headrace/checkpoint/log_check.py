@@ -13,7 +13,7 @@ from headrace.checkpoint.log import LocalLog, LogEntry
 from headrace.checkpoint.whole import check_whole
 from headrace.errors import BlobMissing, StateCorrupt
 from headrace.format.manifest import SegmentEntry
-from headrace.format.names import Attempt
+from headrace.format.names import Attempt, blob_name
 
 log = logging.getLogger("headrace.commit")
 
@@ -60,6 +60,6 @@ def _check_file(home: PartitionHome, entries: LocalLog, segment: SegmentEntry) -
 
 def _is_shared(home: PartitionHome, segment: SegmentEntry) -> bool:
     try:
-        return home.blobs.size(f"{home.prefix}/{segment.name}") == segment.size
+        return home.blobs.size(blob_name(home.prefix, segment.name)) == segment.size
     except BlobMissing:
         return False

@@ -1,7 +1,8 @@
 """What an operator was when its state began, so that a restart with another one is refused by name.
 
 The record `<query>/<operator>/operator.json` is written once and never changed. `differences` decides, and
-knows no storage. What may change: the watermark's delay, the emit mode, and names on the wire.
+knows no storage. What may change: the watermark's delay, the emit mode, names on the wire, and the number
+of partitions, which belongs to a version (`plan/layouts.py`).
 """
 
 from __future__ import annotations
@@ -82,11 +83,6 @@ def differences(old: OperatorSpec, new: OperatorSpec) -> list[str]:
         changed.append(f"the window was {_window(old.window)}, is now {_window(new.window)}")
     if len(old.delays_ms) != len(new.delays_ms):
         changed.append(f"watermarks below it were {len(old.delays_ms)}, are now {len(new.delays_ms)}")
-    if old.partitions != new.partitions:
-        changed.append(
-            f"partitions were {old.partitions}, are now {new.partitions} "
-            f"(set spark.headrace.partitions back to {old.partitions})"
-        )
     if old.emit != new.emit and adds(old) != adds(new):
         changed.append(
             f"emit was {old.emit!r}, is now {new.emit!r}: state of final windows has another form"

@@ -12,7 +12,8 @@ from headrace.blob.base import Blobs
 from headrace.blob.retry import Retry, place_file, put_or_read
 from headrace.clock import Clock
 from headrace.errors import Fenced, StateMissing
-from headrace.format.manifest import Manifest, decode, encode, succession_problem
+from headrace.format.manifest import Derived, Manifest, decode, encode, succession_problem
+from headrace.format.names import blob_name, home_of
 
 
 class ManifestPublisher:
@@ -54,11 +55,21 @@ class ManifestPublisher:
         problem = succession_problem(parent, manifest)
         if problem:
             raise ValueError(f"{manifest.name} cannot follow {parent.name}: {problem}")
-        stored = set(self._blobs.list(f"{self._prefix}/"))
-        for name in (parent.name, *(segment.name for segment in manifest.segments)):
-            if f"{self._prefix}/{name}" not in stored:
-                raise StateMissing(
-                    f"{self._blobs.root}/{self._prefix}/{name} is gone: it was removed while the query was "
-                    f"running, so version {manifest.version} is not published",
-                    hint="stop the query, bring the state location back from a backup, and start it again",
-                )
+        for name in sorted(self._needed(parent, manifest) - self._stored(parent)):
+            raise StateMissing(
+                f"{self._blobs.root}/{name} is gone: it was removed while the query was "
+                f"running, so version {manifest.version} is not published",
+                hint="stop the query, bring the state location back from a backup, and start it again",
+            )
+
+    def _needed(self, parent: Manifest, manifest: Manifest) -> set[str]:
+        """The files that must be there; those of other partitions are looked for once, after a rescale."""
+        derived = parent if isinstance(parent, Derived) else None
+        parents = {f"{self._prefix}/{parent.name}"} if derived is None else set(derived.parents)
+        names = {blob_name(self._prefix, segment.name) for segment in manifest.segments}
+        return parents | {name for name in names if derived is not None or home_of(name) == self._prefix}
+
+    def _stored(self, parent: Manifest) -> set[str]:
+        names = [blob_name(self._prefix, segment.name) for segment in parent.segments]
+        homes = {home_of(name) for name in (*parent.parents, *names)} if isinstance(parent, Derived) else {}
+        return {name for home in {self._prefix, *homes} for name in self._blobs.list(f"{home}/")}

@@ -7,13 +7,14 @@ checkpoint: a checkpoint without its record, or a record that differs, stops the
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol
 
 from headrace.checkpoint.operator_record import refuse_changes
-from headrace.errors import SettingError, StateCorrupt, StateMissing, StateUnsupported
+from headrace.errors import OperatorChanged, SettingError, StateCorrupt, StateMissing, StateUnsupported
 from headrace.format.names import component
-from headrace.plan.epochs import begin_batch
+from headrace.plan.epochs import base_of, begin_batch
+from headrace.plan.layouts import Layout, Origin, first_layout, origin_of, rescaled
 from headrace.plan.spec import OperatorSpec
 
 FORMAT = 1
@@ -55,6 +56,25 @@ class OperatorRecord:
     location: str
     spec: OperatorSpec
     begun: tuple[int, ...]
+    layouts: tuple[Layout, ...] = ()  # empty: the spec's number of partitions, from the first version on
+
+    @property
+    def known_layouts(self) -> tuple[Layout, ...]:
+        return self.layouts or first_layout(self.spec.partitions)
+
+    def with_partitions(self, batch: int) -> OperatorRecord:
+        """The record of a start at `batch` with the spec's number of partitions."""
+        base = base_of(self.begun, batch)
+        return replace(self, layouts=rescaled(self.known_layouts, base, self.spec.partitions))
+
+    def origin(self, batch: int) -> Origin | None:
+        """Where the base of `batch` is, if in another layout."""
+        return origin_of(self.known_layouts, base_of(self.begun, batch))
+
+    @property
+    def by_range(self) -> bool:
+        """Whether the folders of the newest layout are named by hash groups."""
+        return self.known_layouts[-1].by_range
 
     def began(self, batch: int) -> OperatorRecord:
         return replace(self, begun=tuple(begin_batch(self.begun, batch)))
@@ -63,14 +83,18 @@ class OperatorRecord:
         """The record as plain values; state inside of the checkpoint moves with it."""
         spec = json.loads(self.spec.to_json())
         location = STATE if self.location == default_location(root) else self.location
-        return {"location": location, "spec": spec, "begun": list(self.begun)}
+        body = {"location": location, "spec": spec, "begun": list(self.begun)}
+        if self.known_layouts == first_layout(self.spec.partitions):
+            return body
+        return body | {"layouts": [asdict(layout) for layout in self.layouts]}
 
     @classmethod
     def of(cls, body: dict[str, Any], root: str) -> OperatorRecord:
         """The record that `body` described, in the checkpoint at `root`."""
         spec, location = OperatorSpec.from_json(json.dumps(body["spec"])), body["location"]
         location = default_location(root) or location if location == STATE else location
-        return cls(location, spec, tuple(int(number) for number in body["begun"]))
+        layouts = tuple(Layout(**layout) for layout in body.get("layouts", ()))
+        return cls(location, spec, tuple(int(number) for number in body["begun"]), layouts)
 
     def to_json(self) -> str:
         """The one file per operator that releases before wrote."""
@@ -135,4 +159,19 @@ def opened(
         )
     refuse_changes(record.spec, spec)
     spec = replace(spec, work=spec.work.evolved(record.spec.work))
-    return replace(record, spec=spec)  # what may change, such as the watermark's delay, has changed
+    record = replace(record, layouts=record.known_layouts, spec=spec)  # what may change has changed
+    rescaled_record = record.with_partitions(batch)
+    refuse_rescale(rescaled_record, batch)
+    return rescaled_record
+
+
+def refuse_rescale(record: OperatorRecord, batch: int) -> None:
+    """Raises where the store of the operator cannot have another number of partitions."""
+    origin = record.origin(batch)
+    if origin is not None and record.spec.store == "rocksdb":
+        raise OperatorChanged(
+            f"operator {record.spec.name} has {origin.partitions} partitions in the rocksdb store, whose "
+            f"files cannot be shared, and is to have {record.spec.partitions}",
+            hint=f"the state was not touched: set spark.headrace.partitions={origin.partitions}, or start "
+            "with a new checkpoint location",
+        )

@@ -8,7 +8,7 @@ from __future__ import annotations
 from headrace.blob.base import Blobs
 from headrace.errors import BlobMissing, StateCorrupt, StateMissing
 from headrace.format.manifest import Manifest, SegmentEntry, decode
-from headrace.format.names import manifests_folder, manifests_of, parse_manifest
+from headrace.format.names import blob_name, home_of, manifests_folder, manifests_of, parse_manifest
 
 _REMEDY = (
     "set spark.headrace.state.location to where this query's state is, or bring the missing files back "
@@ -30,9 +30,14 @@ def restore(blobs: Blobs, prefix: str, base: int | None, *, check_files: bool = 
         raise _version_missing(blobs, prefix, base)
     manifest = read_manifest(blobs, name)
     if check_files:
-        for segment in manifest.segments:
-            _check_segment(blobs, prefix, manifest, segment)
+        check_segments(blobs, prefix, manifest)
     return manifest
+
+
+def check_segments(blobs: Blobs, prefix: str, manifest: Manifest) -> None:
+    """Raises unless storage has every segment that the manifest names, with its size."""
+    for segment in manifest.segments:
+        _check_segment(blobs, prefix, manifest, segment)
 
 
 def refuse_older(manifest: Manifest | None, base_run: int | None) -> None:
@@ -71,7 +76,8 @@ def versions(blobs: Blobs, prefix: str) -> list[int]:
 
 
 def _check_segment(blobs: Blobs, prefix: str, manifest: Manifest, segment: SegmentEntry) -> None:
-    name = f"{prefix}/{segment.name}"
+    name = blob_name(prefix, segment.name)
+    prefix = home_of(name)
     try:
         size = blobs.size(name)
     except BlobMissing as error:

@@ -33,6 +33,8 @@ class Moment(StrEnum):
     RETIRED = "retired"
     RECOVERING = "recovering"
     RECOVERED = "recovered"
+    RESCALING = "rescaling"
+    RESCALED = "rescaled"
 
 
 Probe = Callable[[Moment], None]

@@ -26,6 +26,7 @@ from headrace.coordinator.view import QueryView
 from headrace.coordinator.waits import StorageWaits
 from headrace.errors import Fenced, HeadraceError
 from headrace.plan.frontier import TimeInputs
+from headrace.plan.spec import OperatorSpec
 from headrace.plan.times import TIMES
 from headrace.wire.contract import Summary
 
@@ -53,6 +54,7 @@ class Coordinator:
         self._changed = threading.Condition()
         self._operators: dict[tuple[str, str], TrackedOperator] = {}
         self._owners: dict[tuple[str, str, int], str] = {}
+        self._counts: dict[tuple[str, str], int] = {}  # of partitions; another count has other owners
         self._heartbeats_s: dict[str, float] = {}
         self._hosts: dict[str, HostReport] = {}
         self._waits = StorageWaits()
@@ -89,6 +91,7 @@ class Coordinator:
     def plan(self, request: PlanRequest) -> dict[str, Any]:
         """Plans a batch for the JVM operator: the common ticket, and each partition's base and owner."""
         planned = self._operator(request.query, request.spec.name).plan(request)
+        self._count(request.query, request.spec)
         ticket = {
             "start": request.run,
             "query": request.query,
@@ -97,6 +100,7 @@ class Coordinator:
             "location": planned.location,
             "retain": request.retain,
             "commit": request.commit,
+            **planned.placed,
         }
         partitions = [
             {
@@ -123,6 +127,14 @@ class Coordinator:
                 self._executors.setdefault(task.machine, set()).add(task.executor)
         return {}
 
+    def _count(self, query: str, spec: OperatorSpec) -> None:
+        """Forgets the owners of an operator whose number of partitions has changed."""
+        with self._changed:
+            mine = (query, spec.name)
+            if self._counts.get(mine, spec.partitions) != spec.partitions:
+                self._owners = {key: owner for key, owner in self._owners.items() if key[:2] != mine}
+            self._counts[mine] = spec.partitions
+
     def _owner(self, query: str, operator: str, partition: int) -> dict[str, Any]:
         """The machine of a partition's state; None without an owner, or when its machine is lost."""
         with self._changed:
@@ -148,6 +160,7 @@ class Coordinator:
             self._refuse_unread(request)
         upstream_ms = self._upstream_ms(request.query, request.run, request.batch, request.times)
         answer = tracked.begin(request, upstream_ms)
+        self._count(request.query, request.spec)
         name, machine = request.spec.name, request.machine
         owners = [
             self._place(request.query, name, partition, machine, request.avoid)
@@ -162,6 +175,7 @@ class Coordinator:
             "seen_ms": answer.seen_ms,
             "timestamp_ms": answer.timestamp_ms,
             "work": answer.work,
+            "placed": answer.placed,
         }
 
     def _refuse_unread(self, request: BeginRequest) -> None:
@@ -289,6 +303,7 @@ class Coordinator:
                 key: operator for key, operator in self._operators.items() if key[0] not in dropped
             }
             self._owners = {key: owner for key, owner in self._owners.items() if key[0] not in dropped}
+            self._counts = {key: count for key, count in self._counts.items() if key[0] not in dropped}
 
     def _tracked(self, query: str, name: str) -> TrackedOperator:
         with self._changed:

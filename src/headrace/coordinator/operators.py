@@ -12,7 +12,8 @@ import json
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
+from typing import Any
 
 from headrace.checkpoint.beside.record_log import RecordLog
 from headrace.checkpoint.records import OperatorRecord, SmallFiles, default_location, opened
@@ -20,7 +21,7 @@ from headrace.clock import SYSTEM_CLOCK, Clock
 from headrace.coordinator.belonging import followed, settle_owner
 from headrace.coordinator.claims import StageClaims, used_twice
 from headrace.coordinator.leases import Leases
-from headrace.coordinator.planned import Base, EndedTask, PlanRequest, TimesRequest, base_by_id
+from headrace.coordinator.planned import Base, EndedTask, PlanRequest, TimesRequest, base_by_id, newest_base
 from headrace.coordinator.progress import BatchProgress, total, with_hidden
 from headrace.coordinator.requests import BeginRequest, Begun, OperatorAccount, Planned
 from headrace.coordinator.unread import left_unread
@@ -70,13 +71,21 @@ class TrackedOperator:
             timing = "eager"
             if request.stateful:
                 timing = choose_timing(request.timing, request.watermarks, request.others).timing
-            return Planned(self._record.location, self._bases(request), timing)
+            return Planned(self._record.location, self._bases(request), timing, self._placed(request.batch))
+
+    def _placed(self, batch: int) -> dict[str, Any]:
+        """The layout of a batch, as tickets have it."""
+        assert self._record is not None
+        origin = self._record.origin(batch)
+        return {"by_range": self._record.by_range, "origin": None if origin is None else asdict(origin)}
 
     def _bases(self, request: PlanRequest) -> list[Base]:
+        assert self._record is not None
         numbers = range(request.spec.partitions)
         if request.ids:
-            return [base_by_id(state_id, number) for number, state_id in enumerate(request.ids)]
-        assert self._record is not None
+            bases = [base_by_id(state_id, number) for number, state_id in enumerate(request.ids)]
+            is_same = self._record.origin(request.batch) is None
+            return bases if is_same else [newest_base(bases)] * len(numbers)
         base = base_of(self._record.begun, request.batch)
         attempts = self._attempts_of(base)
         return [Base(base, None, attempts.get(number)) for number in numbers]
@@ -104,7 +113,8 @@ class TrackedOperator:
             mine = self._attempts.setdefault(request.batch, {})
             mine.update({number: max(request.attempt, mine.get(number, -1)) for number in partitions})
             attempts, seen_ms = self._attempts_of(base), self._event_times(request, upstream_ms)
-            begun = Begun(base, self._record.location, partitions, attempts, seen_ms)
+            placed = self._placed(request.batch)
+            begun = Begun(base, self._record.location, partitions, attempts, seen_ms, placed)
             work = self._record.spec.work
             if not work.is_interactive:
                 return begun

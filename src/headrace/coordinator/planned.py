@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -108,3 +109,8 @@ def base_by_id(state_id: str, partition: int) -> Base:
             hint="the checkpoint was written by another operator: restore it, or start from a new one",
         )
     return Base(int(match[1]), int(match[2]))
+
+
+def newest_base(bases: Sequence[Base]) -> Base:
+    """The base of every partition of a new layout: the version that all old partitions have."""
+    return max(bases, key=lambda base: (-1 if base.version is None else base.version, base.run or 0))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from headrace.coordinator.planned import Base
@@ -43,6 +43,7 @@ class Begun:
     partitions: list[int]
     base_attempts: dict[int, int]  # the newest attempt of this start that began the base, by partition
     seen_ms: list[int | None]  # the event time that counts for the batch, by watermark node
+    placed: dict[str, Any] = field(default_factory=dict)  # the layout, as tickets have it
     timestamp_ms: int = 0  # Spark's time of the batch; read for processors only
     work: dict[str, Any] | None = None  # of a processor, over the state that there is
 
@@ -54,6 +55,7 @@ class Planned:
     location: str
     bases: list[Base]  # by partition
     timing: str
+    placed: dict[str, Any]  # the layout, as tickets have it
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 
 from headrace.checkpoint.beside.local_files import LocalFiles
 from headrace.checkpoint.beside.record_log import RecordLog
@@ -61,7 +62,7 @@ def discard_write(plan: WritePlan, shards: Sequence[Shard]) -> None:
 def _add_batch(state: State, plan: WritePlan, run: int) -> None:
     files = LocalFiles(plan.checkpoint)
     records = RecordLog(files, plan.spec.name)
-    record = state.record(plan.spec.name)
+    record = replace(state.record(plan.spec.name), spec=plan.spec).with_partitions(plan.version)
     before, entry = plan.version - 1, plan.version
     if plan.version != INITIAL:
         _put_new(files, f"{OFFSETS}/{entry}", files.read(f"{OFFSETS}/{before}") or "")
@@ -81,7 +82,7 @@ def _commit_entry(checkpoint: Checkpoint, plan: WritePlan, run: int, text: str) 
     mine = f"{OWN_NODE}{plan.spec.name}"
     for node in ids:
         if state_node_name(checkpoint, node) == mine:
-            ids[node] = [[f"v{plan.version}-r{run}"] for _ in ids[node]]
+            ids[node] = [[f"v{plan.version}-r{run}"]] * plan.spec.partitions
     return f"{head}\n{json.dumps(members)}"
 
 

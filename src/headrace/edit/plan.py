@@ -8,16 +8,17 @@ state is version -1.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headrace.errors import QueryError, StateMissing
 from headrace.format.manifest import Manifest
 from headrace.format.names import INITIAL
 from headrace.inspect.checkpoint import OFFSETS, Checkpoint, FolderFiles
 from headrace.inspect.state import State
-from headrace.inspect.versions import chosen, published, read_manifests, readable
+from headrace.inspect.versions import chosen, read_manifests, readable
 from headrace.plan.epochs import base_of
 from headrace.plan.ids import new_write_id
+from headrace.plan.layouts import layout_at
 from headrace.plan.spec import OperatorSpec
 
 SPARK_STATE = "state"
@@ -36,6 +37,7 @@ class WritePlan:
     bases: tuple[Manifest | None, ...]  # by partition: the version that it follows
     overwrite: bool
     write_id: str
+    by_range: bool = False  # whether folders are named by hash groups
 
     @property
     def staging(self) -> str:
@@ -58,21 +60,27 @@ def plan_write(state: State, operator: str, *, overwrite: bool) -> WritePlan:
     refuse_spark_state(checkpoint)
     version = INITIAL if committed is None else committed + 1
     base = None if committed is None else base_of(record.begun, version)
-    bases: tuple[Manifest | None, ...] = (None,) * record.spec.partitions
+    layout = record.known_layouts[-1] if base is None else layout_at(record.known_layouts, base)
+    if layout is None:
+        raise QueryError(
+            f"operator {operator} is a branch that has not run yet",
+            hint="start its query once, and write then",
+        )
+    bases: tuple[Manifest | None, ...] = (None,) * layout.partitions
     if base is not None:
-        blobs = state.blobs(operator)
-        complete = published(blobs, state.query, operator, record.spec.partitions)
+        blobs, complete = state.blobs(operator), state.published(operator)
         number = chosen(operator, readable(complete, committed), committed, base)
         bases = read_manifests(blobs, complete[number])
     return WritePlan(
         checkpoint.files.root,
         record.location,
         state.query,
-        record.spec,
+        replace(record.spec, partitions=layout.partitions),
         version,
         bases,
         overwrite,
         new_write_id(),
+        layout.by_range,
     )
 
 

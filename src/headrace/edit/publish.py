@@ -18,7 +18,6 @@ from headrace.edit.plan import WritePlan
 from headrace.edit.rows import RowMaker
 from headrace.edit.shards import Shard, twice
 from headrace.format.manifest import Manifest
-from headrace.format.names import partition_prefix
 from headrace.operators.open import kinds_of
 from headrace.plan.choice import adds
 from headrace.rows.chunks import READ_ROWS
@@ -96,15 +95,14 @@ class PartitionWrite:
         return MergedPartition(self.plan, home, files, self.maker.store, base, stays, new, rows)
 
     def _home(self) -> PartitionHome:
-        prefix = partition_prefix(self.plan.query, self.plan.spec.name, self.partition)
+        prefix = self._ticket(self.plan.bases[self.partition]).prefix
         return PartitionHome.of(self.blobs, prefix, SystemClock())
 
     def _ticket(self, base: Manifest | None) -> Ticket:
         plan = self.plan
         version = None if base is None else base.version
-        return Ticket(
-            plan.write_id, plan.query, plan.spec, self.partition, plan.version, version, 0, plan.location, 0
-        )
+        place = (plan.write_id, plan.query, plan.spec, self.partition)
+        return Ticket(*place, plan.version, version, 0, plan.location, 0, by_range=plan.by_range)
 
     def _opened(self, home: PartitionHome, shard: Shard) -> Segment:
         path = self.blobs.local_path(shard.name)

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from headrace.edit.schema import START, WriteSchema
 from headrace.errors import QueryError
 from headrace.operators.open import kinds_of
+from headrace.plan.groups import GROUP_BITS
 from headrace.plan.spec import ALONE, HASH, KEYLESS_HASH, SIDE, TIME, OperatorSpec, input_schema
 from headrace.plan.types import arrow_type
 from headrace.rows.arrays import I64, U8, U64, Flags
@@ -24,8 +25,6 @@ from headrace.store.rows.arrow import column_of, probe_of
 from headrace.store.rows.hashing import hashes_of, normalised
 from headrace.store.rows.kept_layout import KeptLayout, by_time, pieces_of, times_in
 from headrace.store.rows.slices import WHOLE, is_closed
-
-_GROUP_BITS = 10
 
 
 @dataclass(frozen=True)
@@ -68,8 +67,8 @@ class RowMaker:
         keeps = self.spec.work.keeps_rows
         run, sections = self._kept(wire) if keeps else self._folded(wire, batch.num_rows)
         self._refuse_closed(sections)
-        groups = hashes >> np.uint64(64 - _GROUP_BITS)
-        partitions = (groups * np.uint64(self.spec.partitions) >> np.uint64(_GROUP_BITS)).astype(np.int64)
+        groups = hashes >> np.uint64(64 - GROUP_BITS)
+        partitions = (groups * np.uint64(self.spec.partitions) >> np.uint64(GROUP_BITS)).astype(np.int64)
         return StateRun(run, partitions, sections)
 
     def _hashes(self, wire: dict[str, pa.Array], rows: int) -> U64:

@@ -27,7 +27,7 @@ from headrace.files.local import LocalFolder
 from headrace.files.opened import OpenFile
 from headrace.files.partial import PartialFile
 from headrace.files.space import PartialSpace
-from headrace.format.names import Attempt, parse_segment
+from headrace.format.names import Attempt, blob_name, parse_segment
 
 T = TypeVar("T")
 IN_MEMORY_BYTES = 8 << 20  # of ranges, where no space was given
@@ -169,7 +169,7 @@ class FileTable:
         return file
 
     def _blob(self, file_id: str) -> str:
-        return f"{self._prefix}/{file_id}"
+        return blob_name(self._prefix, file_id)
 
     def drop_copy(self, file_id: str, is_damaged: IsDamaged = always) -> bool:
         """Drops a damaged local copy of a file that is on shared storage; False: there is none."""

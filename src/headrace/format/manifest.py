@@ -10,14 +10,21 @@ from typing import Any
 
 from headrace.format.names import Attempt, manifest_name, parse_segment
 from headrace.format.record import corrupt, decode_record, encode_record
+from headrace.plan.groups import GROUPS, Groups
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
+_OWN_FORMAT = 2  # of a manifest that names only whole segments of its own partition
 _KIND = "manifest"
+_FOLDER = "segments"
+_WHOLE_PARTS = 4  # folders of a whole name: query, operator, partition, segments
 
 
 @dataclass(frozen=True)
 class SegmentEntry:
-    """One segment of a version; `name` is relative to the partition, slices are inclusive bounds.
+    """One segment of a version; slices are inclusive bounds.
+
+    `name` is relative to the partition, or the whole name of a segment of another partition. Of that one
+    only the rows of `groups` count.
 
     `kind` is the role of its rows in the store that wrote it; order counts among segments of one kind. A
     file of another format has the `label` that its own format uses.
@@ -31,6 +38,17 @@ class SegmentEntry:
     crc: int
     kind: str = "rows"
     label: str = ""
+    low: int = 0  # hash groups
+    high: int = GROUPS
+
+    @property
+    def groups(self) -> Groups:
+        return Groups(self.low, self.high)
+
+    @property
+    def is_own(self) -> bool:
+        """Whether it is a whole segment of the partition itself."""
+        return self.name.startswith(f"{_FOLDER}/") and self.groups.are_all
 
 
 @dataclass(frozen=True)
@@ -52,7 +70,6 @@ class Manifest:
     keys: int  # rows of state, as far as known
     width: int  # 64-bit words of a state row
     store: str = ""  # the store that wrote the segments; empty: the operator's default
-    format_version: int = FORMAT_VERSION
 
     @property
     def name(self) -> str:
@@ -68,14 +85,34 @@ class Manifest:
         return sum(segment.size for segment in self.segments)
 
 
+@dataclass(frozen=True)
+class Derived(Manifest):
+    """The base of a partition's first batch in a new layout, made of other partitions' manifests.
+
+    It is never written. `parents` are the whole names of those manifests.
+    """
+
+    parents: tuple[str, ...] = ()
+
+
 def encode(manifest: Manifest) -> bytes:
-    """The manifest's bytes; refuses one that `decode` would refuse."""
-    body = {**vars(manifest), "segments": [vars(segment) for segment in manifest.segments]}
-    del body["format_version"]
-    problem = _problem(manifest)
+    """The manifest's bytes; refuses one that `decode` would refuse.
+
+    Without segments of other partitions they are those of earlier releases, which can read them.
+    """
+    is_own = all(segment.is_own for segment in manifest.segments)
+    body = {**vars(manifest), "segments": [_entry_body(segment) for segment in manifest.segments]}
+    problem = "it is only derived" if isinstance(manifest, Derived) else _problem(manifest)
     if problem:
         raise ValueError(f"not a manifest: {problem}")
-    return encode_record(_KIND, manifest.format_version, body)
+    return encode_record(_KIND, _OWN_FORMAT if is_own else FORMAT_VERSION, body)
+
+
+def _entry_body(segment: SegmentEntry) -> dict[str, Any]:
+    body = dict(vars(segment))
+    if segment.is_own:
+        del body["low"], body["high"]
+    return body
 
 
 def decode(data: bytes, where: str) -> Manifest:
@@ -138,9 +175,12 @@ def _problem(manifest: Manifest) -> str | None:
 
 
 def _segment_problem(segment: SegmentEntry) -> str | None:
-    numbers = (segment.size, segment.rows, segment.min_slice, segment.max_slice, segment.crc)
+    bounds = (segment.min_slice, segment.max_slice, segment.low, segment.high)
+    numbers = (segment.size, segment.rows, segment.crc, *bounds)
     folder, _, file = segment.name.rpartition("/")
-    if folder != "segments" or parse_segment(file) is None:
+    parts = folder.split("/")
+    is_whole = len(parts) == _WHOLE_PARTS and not {"", ".", ".."} & set(parts)
+    if parts[-1] != _FOLDER or not (len(parts) == 1 or is_whole) or parse_segment(file) is None:
         return f"{segment.name!r} is not the name of a segment"
     if type(segment.kind) is not str or type(segment.label) is not str or "/" in segment.label:
         return f"{segment.name} has the kind {segment.kind!r} and the label {segment.label!r}"

@@ -4,6 +4,8 @@
     <query>/<operator>/operator.json
     <query>/<operator>/p<partition>/manifests/v<version>-r<run>-a<attempt>.manifest
     <query>/<operator>/p<partition>/segments/v<version>-r<run>-a<attempt>-s<sequence>.segment
+    <query>/<operator>/g<first group>-<last group>/…    the same, after the number of partitions has changed
+    <query>/<operator>/layouts/v<version>-r<run>-n<partitions>
 
 `<run>` is the number of the query's start. Numbers are zero-padded, so that names sort by version, then
 run, then attempt. A segment's version is that of the first manifest that names it. By it garbage collection
@@ -18,6 +20,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 from urllib.parse import quote
 
+from headrace.plan.groups import Groups, groups_of
+
 RUNS = "runs"
 _COMPONENT_MAX = 200
 _VERSION, _RUN, _ATTEMPT, _SEQUENCE, _PARTITION = 12, 8, 12, 6, 4
@@ -26,6 +30,8 @@ INITIAL = -1  # the version of state that was written before the first batch
 _STEM = rf"v(-\d{{{_VERSION - 1}}}|\d{{{_VERSION}}})-r(\d{{{_RUN}}})-a(\d{{{_ATTEMPT}}})"
 _MANIFEST = re.compile(rf"{_STEM}\.manifest", re.ASCII)
 _SEGMENT = re.compile(rf"{_STEM}-s(\d{{{_SEQUENCE}}})\.segment", re.ASCII)
+_RANGE = re.compile(r"g(\d{4})-(\d{4})", re.ASCII)
+_NUMBERED = re.compile(r"p(\d{4})", re.ASCII)
 _RUN_NUMBER = re.compile(rf"\d{{{_RUN}}}", re.ASCII)
 
 
@@ -74,6 +80,28 @@ def partition_prefix(query: str, operator: str, partition: int) -> str:
     return f"{operator_prefix(query, operator)}/p{_padded(partition, _PARTITION)}"
 
 
+def layout_prefix(query: str, operator: str, partition: int, partitions: int, *, by_range: bool) -> str:
+    """The folder of one of `partitions` partitions: by its number, or by its hash groups."""
+    if not by_range:
+        return partition_prefix(query, operator, partition)
+    mine = groups_of(partition, partitions)
+    return f"{operator_prefix(query, operator)}/g{_padded(mine.low, 4)}-{_padded(mine.high - 1, 4)}"
+
+
+def parse_folder(folder: str) -> Groups | int | None:
+    """What the name of a partition's folder has: its hash groups, or its number."""
+    by_range, numbered = _RANGE.fullmatch(folder), _NUMBERED.fullmatch(folder)
+    if by_range is not None:
+        return Groups(int(by_range[1]), int(by_range[2]) + 1)
+    return None if numbered is None else int(numbered[1])
+
+
+def frozen_name(query: str, operator: str, version: int, run: int, partitions: int) -> str:
+    """The record of the manifests from which a run derives another number of partitions."""
+    stem = f"v{_version(version)}-r{_padded(run, _RUN)}-n{_padded(partitions, 4)}"
+    return f"{operator_prefix(query, operator)}/layouts/{stem}"
+
+
 def runs_folder(query: str) -> str:
     return f"{component(query)}/{RUNS}/"
 
@@ -95,6 +123,19 @@ def manifest_name(version: int, run: int, attempt: int) -> str:
 def segment_name(version: int, run: int, attempt: int, sequence: int) -> str:
     """The name of a segment, relative to its partition."""
     return f"segments/{_stem(version, run, attempt)}-s{_padded(sequence, _SEQUENCE)}.segment"
+
+
+def blob_name(prefix: str, name: str) -> str:
+    """The whole name of a segment that a manifest of the partition at `prefix` names.
+
+    A partition's own segments have names relative to it; those of another partition have whole names.
+    """
+    return f"{prefix}/{name}" if name.startswith("segments/") else name
+
+
+def home_of(name: str) -> str:
+    """The partition of a manifest or segment, by its whole name."""
+    return name.rpartition("/")[0].rpartition("/")[0]
 
 
 def manifests_of(prefix: str, version: int) -> str:

@@ -16,7 +16,7 @@ from headrace.errors import StateMissing
 from headrace.format.manifest import Manifest
 from headrace.format.names import parse_manifest, partition_prefix
 from headrace.inspect.state import State
-from headrace.inspect.versions import published, read_manifests, readable
+from headrace.inspect.versions import read_manifests, readable
 from headrace.plan.window import kind_of
 
 OPERATORS_SCHEMA = pa.schema(
@@ -57,7 +57,7 @@ def _operator_row(state: State, name: str) -> dict[str, Any]:
         "versions": [],
     }
     try:
-        complete = published(state.blobs(name), state.query, name, spec.partitions)
+        complete = state.published(name)
     except StateMissing:  # the location is not there yet, or no longer
         return row
     versions = readable(complete, state.checkpoint.committed)
@@ -79,8 +79,7 @@ def totals(manifests: tuple[Manifest, ...]) -> dict[str, int]:
 
 def version_rows(state: State, operator: str) -> list[dict[str, Any]]:
     """One row per version that can be read: its sizes, and where event time stands."""
-    spec, blobs = state.record(operator).spec, state.blobs(operator)
-    complete = published(blobs, state.query, operator, spec.partitions)
+    blobs, complete = state.blobs(operator), state.published(operator)
     rows = []
     for version in readable(complete, state.checkpoint.committed):
         manifests = read_manifests(blobs, complete[version])

@@ -16,20 +16,22 @@ from headrace.blob.base import Blobs
 from headrace.checkpoint.home import PartitionHome
 from headrace.checkpoint.operator_record import differences, read_operator
 from headrace.checkpoint.records import OperatorRecord
+from headrace.checkpoint.rescale.folders import folders_of
 from headrace.checkpoint.restore import read_manifest
 from headrace.clock import SystemClock
 from headrace.errors import BlobMissing, HeadraceError, RestoreState, StateCorrupt, StateMissing
 from headrace.format.manifest import Manifest, SegmentEntry
-from headrace.format.names import manifests_folder, operator_prefix, parse_segment, partition_prefix
+from headrace.format.names import blob_name, manifests_folder, operator_prefix, parse_segment
 from headrace.inspect.checkpoint import OFFSETS
 from headrace.inspect.state import State
-from headrace.inspect.versions import published
 from headrace.operators.open import kinds_of
 from headrace.plan.epochs import base_of
+from headrace.plan.layouts import layout_at
 from headrace.rows.chunks import SCAN_ROWS
 from headrace.store.rocksdb.sst import SST, checksum
 
 Level = Literal["damage", "missing", "note"]
+Manifests = dict[str, list[Manifest]]  # by folder
 
 
 @dataclass(frozen=True)
@@ -81,13 +83,13 @@ def examine(state: State) -> Report:
 
 @dataclass
 class _Examination:
-    """Of one operator; `_bad` are files that fail, by partition and name."""
+    """Of one operator; `_bad` are files that fail, by their whole names."""
 
     state: State
     record: OperatorRecord
     report: Report
-    _bad: dict[tuple[int, str], HeadraceError] = field(default_factory=dict)
-    _seen: set[tuple[int, str]] = field(default_factory=set)
+    _bad: dict[str, HeadraceError] = field(default_factory=dict)
+    _seen: set[str] = field(default_factory=set)
 
     @property
     def name(self) -> str:
@@ -99,13 +101,19 @@ class _Examination:
     def run(self) -> None:
         blobs = self.state.blobs(self.name)
         self._operator_record(blobs)
-        manifests = [list(self._manifests(blobs, number)) for number in range(self.record.spec.partitions)]
-        for number, versions in enumerate(manifests):
+        manifests = {prefix: list(self._manifests(blobs, prefix)) for prefix in self._prefixes()}
+        for prefix, versions in manifests.items():
             for manifest in versions:
-                self._files(blobs, number, manifest)
+                self._files(blobs, prefix, manifest)
         self._report_bad(manifests)
-        self._report_base(blobs)
+        self._report_base()
         self._report_leftovers(blobs, manifests)
+
+    def _prefixes(self) -> list[str]:
+        """The folders of the partitions of all layouts."""
+        layouts, place = self.record.known_layouts, (self.state.query, self.name)
+        folders = [folder.prefix for layout in layouts for folder in folders_of(*place, layout)]
+        return list(dict.fromkeys(folders))
 
     def _operator_record(self, blobs: Blobs) -> None:
         try:
@@ -129,8 +137,7 @@ class _Examination:
                 "bring state and checkpoint back from one backup",
             )
 
-    def _manifests(self, blobs: Blobs, partition: int) -> Iterator[Manifest]:
-        prefix = partition_prefix(self.state.query, self.name, partition)
+    def _manifests(self, blobs: Blobs, prefix: str) -> Iterator[Manifest]:
         for name in blobs.list(manifests_folder(prefix)):
             try:
                 manifest = read_manifest(blobs, name)
@@ -142,11 +149,10 @@ class _Examination:
             self.report.manifests += 1
             yield manifest
 
-    def _files(self, blobs: Blobs, partition: int, manifest: Manifest) -> None:
-        prefix = partition_prefix(self.state.query, self.name, partition)
+    def _files(self, blobs: Blobs, prefix: str, manifest: Manifest) -> None:
         home = PartitionHome.of(blobs, prefix, SystemClock())
         for entry in manifest.segments:
-            key = (partition, entry.name)
+            key = blob_name(prefix, entry.name)
             if key in self._seen:
                 continue
             self._seen.add(key)
@@ -158,7 +164,7 @@ class _Examination:
 
     def _verify(self, home: PartitionHome, manifest: Manifest, entry: SegmentEntry) -> None:
         """Reads a whole file; raises for the first byte that is wrong."""
-        size = home.blobs.size(f"{home.prefix}/{entry.name}")
+        size = home.blobs.size(blob_name(home.prefix, entry.name))
         if size != entry.size:
             raise StateCorrupt(f"{home.where}/{entry.name} has {size} bytes, and not {entry.size}")
         if entry.kind == SST:
@@ -177,9 +183,10 @@ class _Examination:
         finally:
             segment.close()
 
-    def _report_bad(self, manifests: list[list[Manifest]]) -> None:
-        for (partition, name), error in self._bad.items():
-            needing = sorted({m.version for m in manifests[partition] if name in _names(m)})
+    def _report_bad(self, manifests: Manifests) -> None:
+        for name, error in self._bad.items():
+            pairs = ((at, manifest) for at, versions in manifests.items() for manifest in versions)
+            needing = sorted({manifest.version for at, manifest in pairs if name in _names(at, manifest)})
             whole = self._whole(manifests)
             back = f"; version {whole[-1]} is whole, and can be read" if whole else ""
             self.add(
@@ -188,27 +195,32 @@ class _Examination:
                 f"bring the file back from a backup{back}",
             )
 
-    def _whole(self, manifests: list[list[Manifest]]) -> list[int]:
+    def _whole(self, manifests: Manifests) -> list[int]:
         """The versions of which no file is bad, in all partitions."""
-        sound = [
-            {m.version for m in versions if not any((number, name) in self._bad for name in _names(m))}
-            for number, versions in enumerate(manifests)
-        ]
-        return sorted(set.intersection(*sound)) if sound else []
+        sound = {
+            f"{prefix}/{manifest.name}"
+            for prefix, versions in manifests.items()
+            for manifest in versions
+            if self._bad.keys().isdisjoint(_names(prefix, manifest))
+        }
+        complete = self.state.published(self.name)
+        return sorted(version for version, names in complete.items() if sound.issuperset(names))
 
-    def _report_base(self, blobs: Blobs) -> None:
+    def _report_base(self) -> None:
         committed = self.state.checkpoint.committed
         base = base_of(self.record.begun, -1 if committed is None else committed + 1)
         if base is None or committed is None:
             return
-        if base not in published(blobs, self.state.query, self.name, self.record.spec.partitions):
+        if layout_at(self.record.known_layouts, base) is None:
+            return  # the base of a branch that has not run yet is its original's
+        if base not in self.state.published(self.name):
             self.add(
                 "missing",
                 f"version {base}, from which the next batch starts, is not on storage in all partitions",
                 "run `headrace recover <checkpoint>` on the machine that wrote it",
             )
 
-    def _report_leftovers(self, blobs: Blobs, manifests: list[list[Manifest]]) -> None:
+    def _report_leftovers(self, blobs: Blobs, manifests: Manifests) -> None:
         prefix = operator_prefix(self.state.query, self.name)
         staged = blobs.list(f"{prefix}/writes/")
         if staged:
@@ -217,12 +229,10 @@ class _Examination:
                 f"{len(staged)} files of a write that broke off are under {blobs.root}/{prefix}/writes",
                 "delete that folder when no write is running",
             )
-        stray = 0
-        for number, versions in enumerate(manifests):
-            named = {name for manifest in versions for name in _names(manifest)}
-            folder = partition_prefix(self.state.query, self.name, number)
-            files = (name.removeprefix(f"{folder}/") for name in blobs.list(f"{folder}/segments/"))
-            stray += sum(1 for name in files if parse_segment(name) is not None and name not in named)
+        pairs = ((prefix, manifest) for prefix, versions in manifests.items() for manifest in versions)
+        named = {name for prefix, manifest in pairs for name in _names(prefix, manifest)}
+        files = [name for prefix in manifests for name in blobs.list(f"{prefix}/segments/")]
+        stray = sum(1 for name in files if parse_segment(name) is not None and name not in named)
         if stray:
             self.add(
                 "note",
@@ -239,5 +249,5 @@ def _checksum(home: PartitionHome, name: str) -> int:
         return checksum(copy)
 
 
-def _names(manifest: Manifest) -> set[str]:
-    return {entry.name for entry in manifest.segments}
+def _names(prefix: str, manifest: Manifest) -> set[str]:
+    return {blob_name(prefix, entry.name) for entry in manifest.segments}

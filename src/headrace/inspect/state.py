@@ -18,6 +18,7 @@ from headrace.blob.base import Blobs
 from headrace.blob.locations import Locations
 from headrace.checkpoint.records import OperatorRecord
 from headrace.errors import QueryError
+from headrace.format.names import home_of
 from headrace.inspect.changes import Changes
 from headrace.inspect.checkpoint import Checkpoint
 from headrace.inspect.rows import table_spec
@@ -82,9 +83,13 @@ class State:
 
     def versions(self, operator: str) -> list[int]:
         """The versions of an operator that can be read, oldest first."""
-        spec = self.record(operator).spec
         committed = self.checkpoint.committed  # first: what is committed then is published already
-        return readable(published(self.blobs(operator), self.query, operator, spec.partitions), committed)
+        return readable(self.published(operator), committed)
+
+    def published(self, operator: str) -> dict[int, list[str]]:
+        """The names of the manifests of every version of an operator that is whole on storage."""
+        layouts = self.record(operator).known_layouts
+        return published(self.blobs(operator), self.query, operator, layouts)
 
     def table(
         self,
@@ -122,12 +127,13 @@ class State:
         """
         spec, blobs = self.record(operator).spec, self.blobs(operator)
         committed = self.checkpoint.committed
-        complete = published(blobs, self.query, operator, spec.partitions)
+        complete = self.published(operator)
         number = chosen(operator, readable(complete, committed), committed, version, as_of_batch)
         manifests = read_manifests(blobs, complete[number])
+        folders = [home_of(name) for name in complete[number]]
         start, before = window or (None, None)
         wanted = Wanted(spec, wanted_keys(table_spec(spec), keys), micros(start), micros(before))
-        return StateTable(blobs, self.query, spec, manifests, wanted, accumulators)
+        return StateTable(blobs, self.query, spec, manifests, folders, wanted, accumulators)
 
     def changes(
         self,

@@ -14,12 +14,12 @@ import pyarrow as pa
 
 from headrace.blob.base import Blobs
 from headrace.format.manifest import Manifest
-from headrace.format.names import partition_prefix
 from headrace.inspect.columns import TableColumn, as_table, schema_of, table_columns
 from headrace.inspect.partition import PartitionState, open_partition
 from headrace.inspect.rows import table_spec
 from headrace.inspect.variables import Variables
 from headrace.inspect.wanted import Wanted
+from headrace.plan.groups import partition_of
 from headrace.plan.spec import OperatorSpec
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ class StateTable:
     query: str
     spec: OperatorSpec
     manifests: Sequence[Manifest]  # by partition
+    folders: Sequence[str]  # of the partitions
     wanted: Wanted
     accumulators: bool = False
 
@@ -65,8 +66,7 @@ class StateTable:
 
     def open_partition(self, partition: int) -> PartitionState:
         """One partition's files, opened; close it after use."""
-        prefix = partition_prefix(self.query, self.spec.name, partition)
-        return open_partition(self.blobs, prefix, self.spec, self.manifests[partition])
+        return open_partition(self.blobs, self.folders[partition], self.spec, self.manifests[partition])
 
     def wire_batches(self, partition: int) -> Iterator[pa.RecordBatch]:
         """The wanted rows of one partition as wire columns after the hash."""
@@ -109,8 +109,3 @@ class StateTable:
     def __repr__(self) -> str:
         columns = ", ".join(f"{field.name}: {field.type}" for field in self.schema)
         return f"StateTable({self.spec.name}, version {self.version}: {columns})"
-
-
-def partition_of(hashed: int, partitions: int, group_bits: int = 10) -> int:
-    """The partition that owns an unsigned hash: its group, scaled to the number of partitions."""
-    return (hashed >> (64 - group_bits)) * partitions >> group_bits

@@ -6,24 +6,37 @@ never sees a version of which some partitions are missing, nor one that Spark ma
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 from headrace.blob.base import Blobs
+from headrace.checkpoint.rescale.folders import folders_of
 from headrace.checkpoint.restore import newest_manifest, read_manifest
 from headrace.errors import QueryError, StateMissing
 from headrace.format.manifest import Manifest
-from headrace.format.names import INITIAL, manifests_folder, parse_manifest, partition_prefix
+from headrace.format.names import INITIAL, manifests_folder, parse_manifest
+from headrace.plan.layouts import Layout
 
 Published = Mapping[int, Sequence[str]]  # of each version, the newest manifest of each partition, by name
 _SHOWN = 8
 
 
-def published(blobs: Blobs, query: str, operator: str, partitions: int) -> dict[int, list[str]]:
-    """The versions that all partitions have published."""
+def published(blobs: Blobs, query: str, operator: str, layouts: Sequence[Layout]) -> dict[int, list[str]]:
+    """The versions that all partitions of their layout have published."""
+    complete: dict[int, list[str]] = {}
+    for layout, ends in zip(layouts, (*(one.since for one in layouts[1:]), math.inf), strict=True):
+        folders = folders_of(query, operator, layout)
+        together = _published(blobs, [folder.prefix for folder in folders])
+        complete |= {at: names for at, names in together.items() if layout.since <= at < ends}
+    return complete
+
+
+def _published(blobs: Blobs, prefixes: Sequence[str]) -> dict[int, list[str]]:
+    """The versions that all folders have."""
     by_partition = []
-    for number in range(partitions):
+    for prefix in prefixes:
         names: dict[int, list[str]] = {}
-        for name in blobs.list(manifests_folder(partition_prefix(query, operator, number))):
+        for name in blobs.list(manifests_folder(prefix)):
             attempt = parse_manifest(name)
             if attempt is not None:
                 names.setdefault(attempt.version, []).append(name)

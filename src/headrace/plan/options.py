@@ -230,7 +230,7 @@ SETTINGS: tuple[Setting, ...] = (
         "partitions",
         "number",
         "default parallelism",
-        "state partitions of an operator, fixed by its first batch",
+        "state partitions of an operator; another number rescales it at the next start",
         _within(1, PARTITIONS_MAX),
     ),
     Setting(

@@ -52,7 +52,7 @@ class Findings:
         for state, version, partitions in self.redoable:
             lines.append(
                 f"operator {state.operator}: version {version} is in this machine's log and not on shared "
-                f"storage, for {len(partitions)} of {state.partitions} partitions"
+                f"storage, for {len(partitions)} of {len(state.prefixes(version))} partitions"
             )
         return [*lines, self.decision.reason]
 
@@ -147,7 +147,7 @@ class Recovery:
             return []
         query = str(json.loads(metadata)["id"])
         return [
-            (StateOf(record.location, query, record.spec.name, record.spec.partitions), record.begun)
+            (StateOf(record.location, query, record.spec.name, record.known_layouts), record.begun)
             for record in stored_records(self._files).values()
         ]
 

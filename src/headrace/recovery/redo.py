@@ -15,9 +15,11 @@ from headrace.checkpoint.commit import EpochCommit
 from headrace.checkpoint.home import PartitionHome
 from headrace.checkpoint.log import LocalLog
 from headrace.checkpoint.log_check import recoverable
+from headrace.checkpoint.rescale.folders import folders_at
 from headrace.checkpoint.restore import newest_manifest
 from headrace.clock import SystemClock
-from headrace.format.names import Attempt, manifests_of, parse_manifest, partition_prefix
+from headrace.format.names import Attempt, manifests_of, parse_manifest
+from headrace.plan.layouts import Layout
 
 
 @dataclass(frozen=True)
@@ -27,12 +29,17 @@ class StateOf:
     location: str
     query: str
     operator: str
-    partitions: int
+    layouts: tuple[Layout, ...]
+
+    def prefixes(self, version: int) -> list[str]:
+        """The folders of the partitions that have the version."""
+        folders = folders_at(self.query, self.operator, self.layouts, version)
+        return [folder.prefix for folder in folders]
 
 
 def missing(blobs: Blobs, state: StateOf, version: int) -> tuple[int, ...]:
     """The partitions that have no manifest of `version` on shared storage."""
-    prefixes = (partition_prefix(state.query, state.operator, n) for n in range(state.partitions))
+    prefixes = state.prefixes(version)
     return tuple(n for n, prefix in enumerate(prefixes) if shared(blobs, prefix, version) is None)
 
 
@@ -45,7 +52,7 @@ def shared(blobs: Blobs, prefix: str, version: int) -> Attempt | None:
 def logged(local: Path, state: StateOf, version: int) -> tuple[int, ...]:
     """The partitions that have `version` in this machine's log, whole; damaged entries are set aside."""
     blobs = Locations(local).open(state.location, create=False)
-    homes = (_home(blobs, local, state, number) for number in range(state.partitions))
+    homes = (_home(blobs, local, state, prefix) for prefix in state.prefixes(version))
     return tuple(number for number, home in enumerate(homes) if _entry(home, version) is not None)
 
 
@@ -53,8 +60,8 @@ def redo(local: Path, state: StateOf, version: int) -> tuple[int, ...]:
     """Publish `version` of every partition that has it in this machine's log; which ones."""
     blobs = Locations(local).open(state.location, create=False)
     done = []
-    for number in range(state.partitions):
-        home = _home(blobs, local, state, number)
+    for number, prefix in enumerate(state.prefixes(version)):
+        home = _home(blobs, local, state, prefix)
         entry = _entry(home, version)
         newest = shared(blobs, home.prefix, version)
         if entry is not None and (newest is None or newest < entry):
@@ -64,8 +71,7 @@ def redo(local: Path, state: StateOf, version: int) -> tuple[int, ...]:
     return tuple(done)
 
 
-def _home(blobs: Blobs, local: Path, state: StateOf, partition: int) -> PartitionHome:
-    prefix = partition_prefix(state.query, state.operator, partition)
+def _home(blobs: Blobs, local: Path, state: StateOf, prefix: str) -> PartitionHome:
     return PartitionHome.of(blobs, prefix, SystemClock(), LocalLog.of(local, state.location, prefix))
 
 

@@ -19,22 +19,25 @@ from headrace.blob.base import Blobs
 from headrace.blob.locations import Locations
 from headrace.checkpoint.home import PartitionHome
 from headrace.checkpoint.operator_record import read_operator
+from headrace.checkpoint.rescale.folders import folders_of
 from headrace.checkpoint.restore import restore
 from headrace.clock import SystemClock
 from headrace.errors import StateMissing
 from headrace.format.manifest import Manifest
-from headrace.format.names import partition_prefix
+from headrace.format.names import Attempt, home_of, operator_prefix, parse_manifest
 from headrace.inspect.partition import open_partition
 from headrace.inspect.rows import table_spec
 from headrace.inspect.wanted import Wanted
 from headrace.operators.open import kinds_of, open_store
 from headrace.plan.choice import adds
+from headrace.plan.layouts import Layout, first_layout
 from headrace.plan.spec import OperatorSpec, output_schema
 from headrace.store.base.files import FileKind, Files, Sections
 from headrace.store.base.share import FixedShare
 from headrace.store.segments.reader import Segment
 
 _MEMORY_BYTES = 64 << 20
+PARTITIONS_MAX = 65  # of a test
 _AFTER_ALL_US = 1 << 60  # later than any window of a test
 
 
@@ -66,14 +69,39 @@ def _read(blobs: Blobs, query: str, operator: str, version: int) -> StateAt:
     if spec is None:
         raise StateMissing(f"{blobs.root} has no operator {operator} of query {query}")
     manifests, tables = [], []
-    for partition in range(spec.partitions):
-        prefix = partition_prefix(query, operator, partition)
+    for prefix in folders_with(blobs, query, operator, version):
         manifest = restore(blobs, prefix, version)
         assert manifest is not None
         manifests.append(manifest)
         read = _reader_of(spec)
         tables.append(read(blobs, prefix, spec, manifest))
     return StateAt(spec, pa.concat_tables(tables), tuple(manifests))
+
+
+def folders_with(blobs: Blobs, query: str, operator: str, version: int) -> list[str]:
+    """The folders of the partitions that have a version, by the newest start that wrote it in a layout.
+
+    Folders of one layout cover all hash groups once. Those of another one may have a version of the same
+    number, by an attempt that was never committed.
+    """
+    spec, prefix = read_operator(blobs, query, operator), operator_prefix(query, operator)
+    assert spec is not None
+    layouts = [[folder.prefix for folder in folders_of(query, operator, one)] for one in _layouts(spec)]
+    newest: dict[str, Attempt] = {}
+    for name in blobs.list(f"{prefix}/"):
+        attempt = parse_manifest(name)
+        if attempt is not None and attempt.version == version:
+            newest[home_of(name)] = max(newest.get(home_of(name), attempt), attempt)
+    whole = [folders for folders in layouts if all(folder in newest for folder in folders)]
+    if not whole:
+        return layouts[0]  # reading them raises what is missing
+    return max(whole, key=lambda folders: min(newest[folder].run for folder in folders))
+
+
+def _layouts(spec: OperatorSpec) -> list[Layout]:
+    """The layouts that an operator may have: the first one, and one for every number of partitions."""
+    later = (Layout(0, number, by_range=True) for number in range(1, PARTITIONS_MAX))
+    return [*first_layout(spec.partitions), *later]
 
 
 def _reader_of(spec: OperatorSpec) -> Callable[[Blobs, str, OperatorSpec, Manifest], pa.Table]:

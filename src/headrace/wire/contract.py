@@ -17,6 +17,8 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 import pyarrow as pa
 
+from headrace.format.names import layout_prefix
+from headrace.plan.layouts import Origin
 from headrace.plan.options import CommitMode
 from headrace.plan.spec import OperatorSpec
 from headrace.wire.state_reads import NO_READS, StateReads
@@ -39,10 +41,19 @@ class Ticket:
     base_attempt: int | None = None  # the newest attempt of this run at the base, if known
     base_run: int | None = None  # the run that wrote the base, where Spark's commit log names it
     watermark_ms: int | None = None  # by which windows close; None: by the event times of the batch
+    by_range: bool = False  # whether the partition's folder is named by its hash groups
+    origin: Origin | None = None  # the layout that the base is in, where that is another one
+
+    @property
+    def prefix(self) -> str:
+        """The partition's folder."""
+        place = (self.query, self.operator.name, self.partition, self.operator.partitions)
+        return layout_prefix(*place, by_range=self.by_range)
 
     def to_json(self) -> str:
         values = {field.name: getattr(self, field.name) for field in fields(self)}
-        return json.dumps({**values, "operator": self.operator.to_json()})
+        origin = None if self.origin is None else asdict(self.origin)
+        return json.dumps({**values, "operator": self.operator.to_json(), "origin": origin})
 
     @classmethod
     def from_json(cls, text: str) -> Ticket:
@@ -50,7 +61,8 @@ class Ticket:
 
     @classmethod
     def of(cls, values: dict[str, Any]) -> Ticket:
-        return cls(**{**values, "operator": OperatorSpec.from_json(values["operator"])})
+        operator, origin = OperatorSpec.from_json(values["operator"]), Origin.of(values.get("origin"))
+        return cls(**{**values, "operator": operator, "origin": origin})
 
 
 class Span(NamedTuple):

@@ -15,7 +15,7 @@ from headrace.checkpoint.log import Draft
 from headrace.checkpoint.logged_files import LoggedFiles
 from headrace.checkpoint.pipeline import Crew
 from headrace.checkpoint.steps import Moment
-from headrace.format.manifest import Manifest
+from headrace.format.manifest import Derived, Manifest
 from headrace.host.state.base_check import BaseCheck
 from headrace.host.state.spans import PhaseSpans
 from headrace.host.state.strategy import Committed, Epoch, Owner, Version
@@ -93,7 +93,7 @@ class LoggedCommit:
         manifest, base, home, log = version.manifest, version.base, self._files.home, self._files.log
         before = set() if base is None else {entry.name for entry in base.segments}
         local = [entry.name for entry in manifest.segments if entry.name not in before]
-        parent = None if base is None else base.name
+        parent = None if base is None or isinstance(base, Derived) else base.name
         drafted.draft.finish(manifest, parent, version.ticket.operator.to_json(), local)
         self._crew.probe(Moment.LOGGED)
 

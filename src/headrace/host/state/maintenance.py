@@ -18,6 +18,7 @@ from headrace.host.state.spans import BackgroundSpans
 from headrace.host.state.upkeep import Task, Upkeep
 from headrace.store.base.contract import Store
 from headrace.store.base.jobs import Job, Taken
+from headrace.store.segments.clip import ClippedSegment
 from headrace.store.segments.file import SegmentFile
 from headrace.store.segments.reader import Segment
 from headrace.wire.contract import Span, Ticket
@@ -67,9 +68,9 @@ class Maintenance:
         """Runs one job before the first batch, if earlier applications left many segments.
 
         An application of few batches ends before a job in the background could become state. Segments that
-        are elsewhere are left to the background: no batch waits until they are fetched whole.
+        are elsewhere, or that a rescale left shared, are left to the background: no batch waits for those.
         """
-        if any(segment.is_far for segment in store.segments):
+        if any(segment.is_far or isinstance(segment, ClippedSegment) for segment in store.segments):
             return
         job = store.maintenance(many=SEGMENTS_MANY)
         self._waiting = None if job is None else self._run(job)

@@ -17,6 +17,7 @@ from headrace.checkpoint.log import LocalLog
 from headrace.checkpoint.log_check import recoverable
 from headrace.checkpoint.operator_record import ensure_operator
 from headrace.checkpoint.pipeline import CommitPipeline, Crew, Epoch
+from headrace.checkpoint.rescale.derive import derived_base
 from headrace.checkpoint.restore import newest_manifest, read_manifest, refuse_older, restore
 from headrace.checkpoint.runs import refuse_later
 from headrace.checkpoint.steps import Moment
@@ -43,11 +44,11 @@ class Versions:
         assert self._home.log is not None, "the host has a local directory"
         return self._home.log
 
-    def newest(self, version: int | None) -> Stored:
-        """The attempt whose manifest counts on shared storage."""
-        if version is None:
+    def newest(self, ticket: Ticket) -> Stored:
+        """The attempt at the base whose manifest counts on shared storage."""
+        if ticket.base is None or ticket.origin is not None:
             return Missing.ON_STORAGE
-        name = newest_manifest(self._home.blobs.list(manifests_of(self._home.prefix, version)))
+        name = newest_manifest(self._home.blobs.list(manifests_of(self._home.prefix, ticket.base)))
         attempt = None if name is None else parse_manifest(name)
         return Missing.ON_STORAGE if attempt is None else attempt
 
@@ -61,11 +62,22 @@ class Versions:
         """
         if store is None or manifest is None or manifest.version != ticket.base:
             return False
+        if ticket.origin is not None:  # a retry derives its base again
+            return False
         return store.spec == ticket.operator and not overtakes(newest, manifest.written_by)
 
-    def manifest_at(self, ticket: Ticket, newest: Stored) -> Manifest | None:
-        """The manifest of the base: of the epoch under way, of a log left behind, or as published."""
+    def manifest_at(self, ticket: Ticket, newest: Stored, run: int) -> Manifest | None:
+        """The manifest of the base: of the epoch under way, of a log left behind, or as published.
+
+        A base in another layout is derived; what this folder has of the version is of no committed batch.
+        """
         base, epoch = ticket.base, self._pipeline.epoch
+        if ticket.origin is not None:
+            self._pipeline.drop()
+            self._crew.probe(Moment.RESCALING)
+            derived = derived_base(self._home.blobs, ticket, run, self._crew.clock)
+            self._crew.probe(Moment.RESCALED)
+            return derived
         under_way = self.logged_manifest(epoch)
         if under_way is not None:
             if not overtakes(newest, under_way.written_by):

@@ -58,7 +58,9 @@ class Partition:
         crew: Crew,
         pipeline: CommitPipeline,
         policy: Policy | None = None,
+        number: int = 0,
     ) -> None:
+        self.number = number
         self.home, self._budget, self._crew, self._pipeline = home, budget, crew, pipeline
         self._versions = Versions(home, crew, pipeline, policy)
         self.background = BackgroundSpans()
@@ -146,19 +148,19 @@ class Partition:
         """
         vouched = is_vouched(manifest, ticket, run)
         threads = self._crew.uploads if vouched else self._crew.sealers
-        answer = threads.submit(self._versions.newest, ticket.base)
+        answer = threads.submit(self._versions.newest, ticket)
         return BaseCheck(answer, manifest.written_by, vouched)
 
     def _store_at(self, ticket: Ticket, files: EpochFiles) -> Store:
         """The store at the ticket's base: the one in memory if it counts, else a new one."""
-        newest = self._versions.newest(ticket.base)
+        newest = self._versions.newest(ticket)
         if self._versions.is_held(ticket, self._store, self._manifest, newest):
             assert self._store is not None
             self._store.files = files
             return self._store
         self._forget()
         began_ms = self._crew.clock.now_ms()
-        self._manifest = self._versions.manifest_at(ticket, newest)
+        self._manifest = self._versions.manifest_at(ticket, newest, files.run)
         self._store = self._versions.open(ticket, self._manifest, self.share, files)
         self._maintenance.relieve(self._store)
         ended_ms = self._crew.clock.now_ms()
@@ -295,6 +297,7 @@ class Partition:
         last = self._versions.logged_manifest(epoch) if manifest is None else manifest
         version = None if manifest is None else manifest.version
         return {
+            "partition": self.number,
             "committing": None if epoch is None or epoch.published.done() else epoch.step.name.lower(),
             "store": None if store is None else store.stored_as,
             "version": version if unsealed is None else unsealed,

@@ -25,7 +25,6 @@ from headrace.files.fetch import Fetcher
 from headrace.files.keeper import CacheKeeper
 from headrace.files.ranges import REQUEST_BYTES
 from headrace.files.space import PartialSpace
-from headrace.format.names import partition_prefix
 from headrace.host.state.partition import Partition
 from headrace.host.state.run_guard import RunGuard
 from headrace.host.state.upkeep import Upkeep
@@ -64,7 +63,7 @@ class PartitionService:
         self._keeper = keeper
         self._upkeep = upkeep or Upkeep()
         self._crew = crew or Crew()
-        self._partitions: dict[tuple[str, str, str, int], Partition] = {}
+        self._partitions: dict[tuple[str, str, str, str], Partition] = {}  # the last is the folder
         self._runs: dict[tuple[str, str, str], RunGuard] = {}
         self._beginning: Counter[Partition] = Counter()  # calls of `begin` under way
         self._mutex = threading.Lock()
@@ -105,16 +104,15 @@ class PartitionService:
             return self._runs[key]
 
     def _partition(self, ticket: Ticket, blobs: Blobs) -> Partition:
-        key = (ticket.location, ticket.query, ticket.operator.name, ticket.partition)
+        prefix = ticket.prefix
+        key = (ticket.location, ticket.query, ticket.operator.name, prefix)
         if key not in self._partitions:
             self._rest(TIMES.partition_idle_s)
-            prefix = partition_prefix(ticket.query, ticket.operator.name, ticket.partition)
             log = LocalLog.of(self._locations.local, ticket.location, prefix, fsync=self._fsync)
             home = PartitionHome.of(blobs, prefix, self._crew.clock, log, space=self._space)
             pipeline = CommitPipeline(self._crew, prefix, lambda: bool(self._locations.waits_ms()))
-            self._partitions[key] = Partition(
-                home, self._budget, self._upkeep, self._crew, pipeline, self._policy
-            )
+            place = (home, self._budget, self._upkeep, self._crew, pipeline, self._policy)
+            self._partitions[key] = Partition(*place, ticket.partition)
             self._watch_commits()
         return self._partitions[key]
 
@@ -144,8 +142,8 @@ class PartitionService:
             "memory_limit_bytes": self._budget.limit_bytes,
             "storage_waits_ms": self._locations.waits_ms(),
             "partitions": [
-                {"query": query, "operator": operator, "partition": number, **partition.status()}
-                for (_, query, operator, number), partition in partitions.items()
+                {"query": query, "operator": operator, **partition.status()}
+                for (_, query, operator, _), partition in partitions.items()
             ],
         }
 

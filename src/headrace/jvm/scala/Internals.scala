@@ -97,6 +97,22 @@ object Internals {
       .flatMap(query => running(session, UUID.fromString(query)))
       .exists(_.trigger == AvailableNowTrigger)
 
+  /**
+   * The ids of the base, one per partition. After a change of the number of partitions all old ones name one
+   * version, and Spark's own table, with which it compares what tasks report, gets the new number.
+   */
+  def baseIds(
+      session: SparkSession, query: String, info: StatefulOperatorStateInfo, partitions: Int): Option[Array[Array[String]]] =
+    info.stateStoreCkptIds.map { ids =>
+      if (ids.length == partitions) ids
+      else {
+        val resized = Array.fill(partitions)(ids.head)
+        running(session, UUID.fromString(query)).flatMap(execution => Option(execution.lastExecution))
+          .foreach(_.currentStateStoreCkptId.put(info.operatorId, resized))
+        resized
+      }
+    }
+
   // ── Arrow as Spark writes and reads it.
 
   def allocator(name: String): BufferAllocator = ArrowUtils.rootAllocator.newChildAllocator(name, 0, Long.MaxValue)

@@ -87,7 +87,8 @@ case class StatefulExec(
 
   override protected def report: TaskReport = {
     val (infos, info) = (checkpointInfoAccumulator, getStateInfo)
-    val (next, base) = (info.storeVersion + 1, info.stateStoreCkptIds)
+    val place = Checkpoints.place(sparkContext, settings.name)
+    val (next, base) = (info.storeVersion + 1, Internals.baseIds(session, place.query, info, settings.partitions))
     new TaskReport(metrics, summaries, (partition, id) =>
       infos.add(StatefulOpStateStoreCheckpointInfo(partition, next, Some(Array(id)), base.map(_(partition)))))
   }

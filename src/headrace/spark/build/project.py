@@ -12,6 +12,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from headrace.plan.groups import GROUP_BITS
 from headrace.plan.spec import (
     HASH,
     KEYLESS_HASH,
@@ -23,8 +24,6 @@ from headrace.plan.spec import (
 )
 from headrace.spark.build.combine import combine_task
 from headrace.spark.language.types import spark_type
-
-GROUP_BITS = 10  # a partition is a range of the hash's 1,024 groups
 
 
 @dataclass(frozen=True, eq=False)

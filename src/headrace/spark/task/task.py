@@ -18,6 +18,8 @@ from headrace.errors import HostUnavailable, QueryError
 from headrace.host.process.lifecycle import ensure_host
 from headrace.host.process.settings import HostSettings
 from headrace.plan.frontier import UNTIMED, TimeInputs
+from headrace.plan.groups import partition_of
+from headrace.plan.layouts import Origin
 from headrace.plan.options import COMMIT_MODES, CommitMode, HostPer, Options
 from headrace.plan.spec import HASH, OperatorSpec
 from headrace.plan.times import TIMES
@@ -32,7 +34,6 @@ if TYPE_CHECKING:
 CONNECTIONS = Connections()  # of this worker process; a reused worker reuses them
 
 SERVICE = "headrace.host.state.service:open_service"
-_GROUP_BITS = 10
 
 RowBatches = Iterator[pa.RecordBatch]
 Task = Callable[[RowBatches], RowBatches]
@@ -238,11 +239,6 @@ def spark_watermark_ms(operator: str, batch: int) -> int | None:
     return (int(at_ms) or None) if number == str(batch) else None
 
 
-def partition_of(signed_hash: int, partitions: int) -> int:
-    """The partition of a hash. Its top bits are the hash group; a partition is a range of hash groups."""
-    return ((signed_hash >> (64 - _GROUP_BITS)) & ((1 << _GROUP_BITS) - 1)) * partitions >> _GROUP_BITS
-
-
 def first_rows(batches: RowBatches) -> tuple[int | None, RowBatches]:
     """The first row's hash and all batches with rows; None when there are none."""
     for batch in batches:
@@ -295,6 +291,8 @@ class Evaluation:
             watermark_ms=None
             if plan.processor is None
             else spark_watermark_ms(plan.spec.name, place.batch),
+            by_range=answer["placed"]["by_range"],
+            origin=Origin.of(answer["placed"]["origin"]),
         )
         client = HostClient(lambda again: self._locate(owner, again), plan.secret, self._connections)
         if plan.processor is not None:

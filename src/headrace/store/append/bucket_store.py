@@ -221,7 +221,7 @@ class BucketStore(Store):
 
 def kept_kind(layout: KeptLayout) -> FileKind:
     """The kind of segments that kept rows are in."""
-    return FileKind("rows", layout, appends=True)
+    return FileKind("rows", layout, appends=True, hash_word=layout.hash_word if layout.hashed else None)
 
 
 def by_bucket(segments: list[Segment]) -> list[Segment]:

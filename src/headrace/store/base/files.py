@@ -22,6 +22,7 @@ class FileKind:
     name: str
     shape: Shape
     appends: bool = False  # every row counts, equal keys included; else the newest row of a key does
+    hash_word: int | None = None  # of rows ordered by time: the word of the hash; None: ordered by hash
 
 
 class Files(Protocol):

@@ -56,7 +56,7 @@ def session_kinds(spec: OperatorSpec) -> tuple[FileKind, ...]:
     """The kinds of segments that sessions are written to."""
     return (
         FileKind(stored.ROWS, SessionLayout(spec).rows),
-        FileKind(timers.TIMERS, timer_shape(spec)),
+        FileKind(timers.TIMERS, timer_shape(spec), hash_word=timers.HASH_WORD),
     )
 
 

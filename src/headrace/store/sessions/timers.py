@@ -33,6 +33,7 @@ from headrace.store.sessions.rows import distinct
 
 TIMERS = "timers"
 SECTION = 0
+HASH_WORD = 0  # of a timer
 DUE_ROWS = 1 << 17
 COMING_ROWS_MIN = 1 << 10
 NEWER_MANY = 24  # as many newer timers may be looked through per timer in question

@@ -20,6 +20,7 @@ VICTIMS: tuple[Victim, ...] = get_args(Victim)
 FILES = 5
 RECOVERY = (Moment.RECOVERING, Moment.RECOVERED)
 _ONLY_BEHIND = (Moment.LOGGING, Moment.LOGGED, Moment.UPLOADING, Moment.UPLOADED, Moment.RETIRED)
+RESCALE = (Moment.RESCALING, Moment.RESCALED)  # only where the number of partitions changes
 _HOLDS_S = (0.0, 0.0, 1.0)
 
 
@@ -87,7 +88,7 @@ class Case:
 
 def occurs(moment: Moment, commit: CommitMode) -> bool:
     """Whether commits of the mode reach the moment: synchronous ones have no log and no upload."""
-    return commit != "sync" or moment not in _ONLY_BEHIND
+    return (commit != "sync" or moment not in _ONLY_BEHIND) and moment not in RESCALE
 
 
 def matrix(

@@ -33,6 +33,7 @@ from headrace.clock import SystemClock
 from headrace.errors import ReadBack, StateMissing, TryAgain
 from headrace.host.state.service import PartitionService
 from headrace.host.state.upkeep import Upkeep
+from headrace.plan.layouts import first_layout
 from headrace.plan.options import COMMIT_MODES, CommitMode
 from headrace.plan.spec import Accumulator, Field, Fold, OperatorSpec, input_schema
 from headrace.recovery.reconcile import OperatorFound, decide, versions_wanted
@@ -204,7 +205,7 @@ class Simulation:
     def reconcile(self) -> None:
         """Repairs a missing version: it must be due to the lost disk, and one batch."""
         assert self.disk_lost, f"seed {self.seed}: version {self.spark} is missing, and no disk was lost"
-        state = StateOf(self.storage.root, QUERY, SPEC.name, 1)
+        state = StateOf(self.storage.root, QUERY, SPEC.name, first_layout(1))
         versions = versions_wanted(self.begun, self.spark)
         missing_files = {version: missing(self.storage, state, version) for version in versions}
         decision = decide(

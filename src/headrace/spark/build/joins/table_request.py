@@ -15,6 +15,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from headrace.errors import QueryError
+from headrace.plan.groups import GROUP_BITS
 from headrace.plan.options import Options
 from headrace.plan.spec import ALONE, HASH, LEFT, RIGHT, SIDE, Field, OperatorSpec, StoreName
 from headrace.plan.work.joins.stream_join import Matching, StreamJoin
@@ -23,7 +24,7 @@ from headrace.spark.build.joins.keys import Key, On, keys_of, wire_keys
 from headrace.spark.build.joins.rows import Carried, InputPlan, SidePlan, outputs, side_rows
 from headrace.spark.build.joins.sides import Side
 from headrace.spark.build.parts import supported
-from headrace.spark.build.project import GROUP_BITS, placed
+from headrace.spark.build.project import placed
 from headrace.spark.build.recipe import Blueprint
 from headrace.spark.build.upstream import time_inputs
 from headrace.spark.language.keys import Leaf
