@@ -78,8 +78,8 @@ def test_other_bytes_are_never_a_manifest(data: bytes) -> None:
 
 
 def test_a_newer_format_is_not_called_damage() -> None:
-    newer = encode_record("manifest", 3, {"anything": 1})
-    with pytest.raises(StateUnsupported, match=r"some/file has manifest format 3[\s\S]*release"):
+    newer = encode_record("manifest", 4, {"anything": 1})
+    with pytest.raises(StateUnsupported, match=r"some/file has manifest format 4[\s\S]*release"):
         decode(newer, "some/file")
 
 

@@ -71,7 +71,7 @@ def origin_of(layouts: Sequence[Layout], base: int | None) -> Origin | None:
     """Where the newest layout finds `base`; None where the base is a version of that layout."""
     if base is None:
         return None
-    found = layout_at(layouts, base)
-    if found is None:
+    layout = layout_at(layouts, base)
+    if layout is None:
         return Origin(parents=layouts[0].parents)
-    return None if found == layouts[-1] else Origin(found.partitions, found.by_range)
+    return None if layout == layouts[-1] else Origin(layout.partitions, layout.by_range)

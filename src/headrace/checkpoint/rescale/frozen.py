@@ -69,13 +69,13 @@ def published_parents(
     folders = folders_of(query, operator, origin)
     while True:
         newest = [newest_manifest(blobs.list(manifests_of(folder.prefix, version))) for folder in folders]
-        found = [
+        parents = [
             Parent(name, folder.groups)
             for name, folder in zip(newest, folders, strict=True)
             if name is not None
         ]
-        if len(found) == len(folders):
-            return found
+        if len(parents) == len(folders):
+            return parents
         if deadline.is_over:
             raise _unpublished(blobs, version, origin, folders, newest)
         clock.sleep_ms(TIMES.gap_look_s * 1000)
