@@ -64,7 +64,7 @@ def expected(case: Case) -> dict[str, tuple[int, float]]:
 def test_sessions_span_the_change(case: Case, bridge: str) -> None:
     def sessions(rows: DataFrame) -> DataFrame:
         marked = rows.withWatermark("ts", "10 seconds")
-        grouped = hr.stream(marked).name("sessions").groupBy("user", hr.session("ts", gap="8 seconds"))
+        grouped = hr.stream(marked).name("sessions").groupBy("user", hr.session("8 seconds"))
         return grouped.agg(values=hr.collect_list("amount"), n=hr.count())
 
     got: Rows = []

@@ -26,9 +26,9 @@ from headrace.format.names import parse_segment
 from headrace.host.state.service import PartitionService
 from headrace.host.state.upkeep import Upkeep
 from headrace.inspect.versions import published
-from headrace.plan.groups import partition_of
-from headrace.plan.layouts import Origin
 from headrace.plan.options import COMMIT_MODES, CommitMode
+from headrace.plan.partitions.groups import partition_of
+from headrace.plan.partitions.layouts import Origin
 from headrace.plan.spec import HASH, OperatorSpec
 from headrace.recovery.redo import StateOf, redo
 from headrace.testing.clock import ManualClock

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.plan.groups import ALL_GROUPS, GROUPS, Groups, groups_of, partition_of
+from headrace.plan.partitions.groups import ALL_GROUPS, GROUPS, Groups, groups_of, partition_of
 from headrace.rows.run import Run
 from headrace.store.segments.clip import ClippedSegment
 from headrace.store.segments.file import SegmentFile

@@ -27,7 +27,7 @@ from headrace.cli import recover as command
 from headrace.errors import StateMissing
 from headrace.host.state.service import PartitionService
 from headrace.host.state.upkeep import Upkeep
-from headrace.plan.layouts import first_layout
+from headrace.plan.partitions.layouts import first_layout
 from headrace.plan.times import TIMES
 from headrace.recovery import recover
 from headrace.recovery.reconcile import replay_due, settle_replay

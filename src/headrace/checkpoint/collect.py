@@ -1,22 +1,33 @@
-"""Garbage collection: deletes files that no retained version and no running attempt needs.
+"""Garbage collection: deletes the files of an operator that nothing names any more.
 
-Pure functions over names and manifests decide which files go. Two rules make them safe against attempts
-that run at the same time, here or on another machine: nothing above the committed version is touched, and a
-segment carries the version of the first manifest that names it, so that an old one which no manifest names
-is never named again. Manifests go before segments: a crash in between leaves files, never a version with
-holes.
+One collector marks and sweeps all partitions of all layouts, since partitions may name each other's
+segments. Pure functions over names and manifests decide which files go. Two rules make them safe against
+attempts that run at the same time, here or on another machine: nothing above the committed version is
+touched, and a segment carries the version of the first manifest that names it, so that an old one which no
+manifest names is never named again, except by a pin (`checkpoint/keep/pins.py`). A collection lists what it
+condemns, looks at the pins once more, and then deletes. Manifests go before segments: a crash in between
+leaves files, never a version with holes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapping
+from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 
 from headrace.blob.base import Blobs
+from headrace.checkpoint.keep.condemned import condemn, finish_condemned
+from headrace.checkpoint.keep.pins import pinned_files, release_branch
 from headrace.checkpoint.restore import read_manifest
 from headrace.errors import BlobMissing
 from headrace.format.manifest import Manifest
-from headrace.format.names import parse_manifest, parse_segment
+from headrace.format.names import (
+    Attempt,
+    blob_name,
+    home_of,
+    parse_frozen,
+    parse_manifest,
+    parse_segment,
+)
 
 
 def oldest_retained(parent_of: Callable[[int], int | None], committed: int, retain: int) -> int:
@@ -36,24 +47,32 @@ def oldest_retained(parent_of: Callable[[int], int | None], committed: int, reta
     return oldest
 
 
-def collectable(
-    names: Iterable[str], retained: Iterable[Manifest], oldest: int, keep: Collection[str] = ()
-) -> list[str]:
-    """The names to delete, in the order of deletion.
+def needed_by(manifests: Mapping[str, Manifest]) -> set[str]:
+    """The whole names of all segments that manifests name; the manifests are given by their names."""
+    return {
+        blob_name(home_of(name), segment.name)
+        for name, manifest in manifests.items()
+        for segment in manifest.segments
+    }
 
-    `names` lie under one partition; `retained` are all manifests from version `oldest` on. A segment whose
-    file name is in `keep` stays.
+
+def collectable(names: Iterable[str], needed: Collection[str], oldest: int) -> list[str]:
+    """The names to delete, in the order of deletion; `needed` are whole names.
+
+    Nothing of version `oldest` or a later one goes.
     """
-    needed = {_file(segment.name) for manifest in retained for segment in manifest.segments}
-    needed.update(map(_file, keep))
-    manifests, segments = [], []
+    manifests, segments, frozen = [], [], []
     for name in sorted(names):
-        attempt, segment = parse_manifest(name), parse_segment(name)
+        attempt, segment, version = parse_manifest(name), parse_segment(name), parse_frozen(name)
+        if name in needed:
+            continue
         if attempt is not None and attempt.version < oldest:
             manifests.append(name)
-        elif segment is not None and segment.attempt.version < oldest and _file(name) not in needed:
+        elif segment is not None and segment.attempt.version < oldest:
             segments.append(name)
-    return manifests + segments
+        elif version is not None and version < oldest:
+            frozen.append(name)
+    return manifests + segments + frozen
 
 
 def collect(
@@ -62,30 +81,78 @@ def collect(
     committed: int,
     retain: int,
     *,
-    keep: Collection[str] = (),
+    folders: Sequence[str] | None = None,
     known: MutableMapping[str, Manifest] | None = None,
 ) -> list[str]:
     """Deletes files that the newest `retain` versions up to `committed` do not need; returns their names.
 
-    `committed` is a version that Spark has committed: the base of the running batch, not the batch itself,
-    which Spark may still replay from its base. `known` is the caller's cache of manifests read before.
+    `prefix` is an operator's folder, and `folders` those of its partitions now. `committed` is a version
+    that Spark has committed: the base of the running batch, not the batch itself, which Spark may still
+    replay from its base. `known` is the caller's cache of manifests read before.
     """
     names = blobs.list(f"{prefix}/")
-    newest = {attempt.version: name for name in names if (attempt := parse_manifest(name))}
-    start = max((version for version in newest if version <= committed), default=None)
-    if start is None:
-        return []
+    if finish_condemned(blobs, prefix, names):
+        names = blobs.list(f"{prefix}/")
     manifests = _Manifests(blobs, {} if known is None else known)
     try:
-        oldest = oldest_retained(lambda version: manifests.parent(newest, version), start, retain)
-        retained = manifests.only([n for n in names if (a := parse_manifest(n)) and a.version >= oldest])
+        doomed = doomed_files(manifests, prefix, names, committed, retain, folders or [prefix])
+        if not doomed:
+            return []
+        release_branch(blobs, prefix, names, needed_by(manifests.known))
+        with condemn(blobs, prefix, doomed) as listed:
+            pinned = pinned_files(blobs, prefix)
+            unpinned = [name for name in doomed if name not in pinned]
+            for name in unpinned:
+                blobs.delete(name)
+            listed.is_done = True
     except BlobMissing:
         return []  # another collector is ahead of this one; the next call goes on
-    doomed = collectable(names, retained, oldest, keep)
-    for name in doomed:
-        blobs.delete(name)
     blobs.sweep(f"{prefix}/")
-    return doomed
+    return unpinned
+
+
+def doomed_files(
+    manifests: _Manifests,
+    prefix: str,
+    names: Sequence[str],
+    committed: int,
+    retain: int,
+    folders: Sequence[str],
+) -> list[str]:
+    """The files that nothing needs, pins apart, in the order of deletion."""
+    newest = newest_by_version(names)
+    start = committed_everywhere(names, committed, folders)
+    if start is None:
+        return []
+    oldest = oldest_retained(lambda version: manifests.parent(newest, version), start, retain)
+    retained = manifests.only([n for n in names if (a := parse_manifest(n)) and a.version >= oldest])
+    needed = needed_by(retained)
+    return collectable(names, needed, oldest)
+
+
+def newest_by_version(names: Iterable[str]) -> dict[int, str]:
+    """Of each version, the manifest of the newest attempt in any partition."""
+    newest: dict[int, tuple[Attempt, str]] = {}
+    for name in names:
+        attempt = parse_manifest(name)
+        if attempt is not None:
+            newest[attempt.version] = max(newest.get(attempt.version, (attempt, name)), (attempt, name))
+    return {version: name for version, (_, name) in newest.items()}
+
+
+def committed_everywhere(names: Iterable[str], committed: int, folders: Sequence[str]) -> int | None:
+    """The newest version up to `committed` that every partition has published one at or after.
+
+    A partition may still have to publish the newest; one without any is in its first batch.
+    """
+    newest: dict[str, int] = {}
+    for name in names:
+        attempt = parse_manifest(name)
+        if attempt is not None and attempt.version <= committed:
+            newest[home_of(name)] = max(newest.get(home_of(name), attempt.version), attempt.version)
+    if any(folder not in newest for folder in folders):
+        return None
+    return min(newest[folder] for folder in folders)
 
 
 @dataclass(frozen=True)
@@ -105,12 +172,18 @@ class _Manifests:
         parent = self.read(newest[version]).parent_version
         return parent if parent in newest else None
 
-    def only(self, names: Collection[str]) -> list[Manifest]:
+    def only(self, names: Collection[str]) -> dict[str, Manifest]:
         """The manifests of those names; drops all others from the cache."""
         for stale in set(self.known).difference(names):
             del self.known[stale]
-        return [self.read(name) for name in names]
+        return {name: self.read(name) for name in names}
 
 
-def _file(name: str) -> str:
-    return name.rpartition("/")[2]
+def collectable_of(
+    blobs: Blobs, prefix: str, committed: int, retain: int, folders: Sequence[str]
+) -> list[str]:
+    """What a collection would delete now."""
+    names = blobs.list(f"{prefix}/")
+    doomed = doomed_files(_Manifests(blobs, {}), prefix, names, committed, retain, folders)
+    pinned = pinned_files(blobs, prefix)
+    return [name for name in doomed if name not in pinned]

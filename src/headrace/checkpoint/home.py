@@ -21,8 +21,8 @@ from headrace.files.table import FileTable
 from headrace.format.manifest import Manifest, SegmentEntry
 from headrace.format.names import SEQUENCES, segment_name
 from headrace.operators.open import kinds_of
-from headrace.plan.groups import ALL_GROUPS
 from headrace.plan.ids import new_write_id, spec_digest
+from headrace.plan.partitions.groups import ALL_GROUPS
 from headrace.store.base.files import FileKind
 from headrace.store.rocksdb.sst import SST, SstFile
 from headrace.store.rocksdb.sst import checksum as crc_of

@@ -2,7 +2,7 @@
 
 The record `<query>/<operator>/operator.json` is written once and never changed. `differences` decides, and
 knows no storage. What may change: the watermark's delay, the emit mode, names on the wire, and the number
-of partitions, which belongs to a version (`plan/layouts.py`).
+of partitions, which belongs to a version (`plan/partitions/layouts.py`).
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from headrace.checkpoint.operator_record import refuse_changes
 from headrace.errors import OperatorChanged, SettingError, StateCorrupt, StateMissing, StateUnsupported
 from headrace.format.names import component
 from headrace.plan.epochs import base_of, begin_batch
-from headrace.plan.layouts import Layout, Origin, first_layout, origin_of, rescaled
+from headrace.plan.partitions.layouts import Layout, Origin, first_layout, origin_of, rescaled
 from headrace.plan.spec import OperatorSpec
 
 FORMAT = 1

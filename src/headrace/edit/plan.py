@@ -18,7 +18,7 @@ from headrace.inspect.state import State
 from headrace.inspect.versions import chosen, read_manifests, readable
 from headrace.plan.epochs import base_of
 from headrace.plan.ids import new_write_id
-from headrace.plan.layouts import layout_at
+from headrace.plan.partitions.layouts import layout_at
 from headrace.plan.spec import OperatorSpec
 
 SPARK_STATE = "state"

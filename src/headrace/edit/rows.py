@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from headrace.edit.schema import START, WriteSchema
 from headrace.errors import QueryError
 from headrace.operators.open import kinds_of
-from headrace.plan.groups import GROUP_BITS
+from headrace.plan.partitions.groups import GROUP_BITS
 from headrace.plan.spec import ALONE, HASH, KEYLESS_HASH, SIDE, TIME, OperatorSpec, input_schema
 from headrace.plan.types import arrow_type
 from headrace.rows.arrays import I64, U8, U64, Flags

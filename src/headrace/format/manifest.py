@@ -10,7 +10,7 @@ from typing import Any
 
 from headrace.format.names import Attempt, manifest_name, parse_segment
 from headrace.format.record import corrupt, decode_record, encode_record
-from headrace.plan.groups import GROUPS, Groups
+from headrace.plan.partitions.groups import GROUPS, Groups
 
 FORMAT_VERSION = 3
 _OWN_FORMAT = 2  # of a manifest that names only whole segments of its own partition

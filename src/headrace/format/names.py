@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 from urllib.parse import quote
 
-from headrace.plan.groups import Groups, groups_of
+from headrace.plan.partitions.groups import Groups, groups_of
 
 RUNS = "runs"
 _COMPONENT_MAX = 200
@@ -30,6 +30,7 @@ INITIAL = -1  # the version of state that was written before the first batch
 _STEM = rf"v(-\d{{{_VERSION - 1}}}|\d{{{_VERSION}}})-r(\d{{{_RUN}}})-a(\d{{{_ATTEMPT}}})"
 _MANIFEST = re.compile(rf"{_STEM}\.manifest", re.ASCII)
 _SEGMENT = re.compile(rf"{_STEM}-s(\d{{{_SEQUENCE}}})\.segment", re.ASCII)
+_FROZEN = re.compile(rf"v(-\d{{{_VERSION - 1}}}|\d{{{_VERSION}}})-r\d{{{_RUN}}}-n\d{{4}}", re.ASCII)
 _RANGE = re.compile(r"g(\d{4})-(\d{4})", re.ASCII)
 _NUMBERED = re.compile(r"p(\d{4})", re.ASCII)
 _RUN_NUMBER = re.compile(rf"\d{{{_RUN}}}", re.ASCII)
@@ -100,6 +101,12 @@ def frozen_name(query: str, operator: str, version: int, run: int, partitions: i
     """The record of the manifests from which a run derives another number of partitions."""
     stem = f"v{_version(version)}-r{_padded(run, _RUN)}-n{_padded(partitions, 4)}"
     return f"{operator_prefix(query, operator)}/layouts/{stem}"
+
+
+def parse_frozen(name: str) -> int | None:
+    """The version in the name of a record of frozen manifests; None for any other name."""
+    match = _FROZEN.fullmatch(name.rpartition("/layouts/")[2]) if "/layouts/" in name else None
+    return None if match is None else int(match[1])
 
 
 def runs_folder(query: str) -> str:

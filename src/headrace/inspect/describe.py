@@ -10,13 +10,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from headrace.checkpoint.collect import collectable, oldest_retained
-from headrace.checkpoint.restore import read_manifest
+from headrace.checkpoint.collect import collectable_of
+from headrace.checkpoint.rescale.folders import folders_at
 from headrace.errors import StateMissing
 from headrace.format.manifest import Manifest
-from headrace.format.names import parse_manifest, partition_prefix
+from headrace.format.names import operator_prefix
 from headrace.inspect.state import State
 from headrace.inspect.versions import read_manifests, readable
+from headrace.plan.epochs import base_of
 from headrace.plan.window import kind_of
 
 OPERATORS_SCHEMA = pa.schema(
@@ -133,24 +134,11 @@ def largest_keys(state: State, operator: str, many: int) -> list[dict[str, Any]]
 
 def collectable_files(state: State, operator: str, retain: int) -> dict[str, int]:
     """How many files, and bytes, the next collection may delete when `retain` versions are kept."""
-    spec, blobs, committed = state.record(operator).spec, state.blobs(operator), state.checkpoint.committed
-    files = size = 0
-    for number in range(spec.partitions):
-        names = blobs.list(f"{partition_prefix(state.query, operator, number)}/")
-        newest = {attempt.version: name for name in names if (attempt := parse_manifest(name))}
-        start = max((v for v in newest if committed is not None and v <= committed), default=None)
-        if start is None:
-            continue
-        read = {version: read_manifest(blobs, name) for version, name in newest.items()}
-
-        def parent(version: int, read: dict[int, Manifest] = read) -> int | None:
-            number = read[version].parent_version
-            return number if number in read else None
-
-        oldest = oldest_retained(parent, start, retain)
-        retained = [
-            read_manifest(blobs, n) for n in names if (a := parse_manifest(n)) and a.version >= oldest
-        ]
-        doomed = collectable(names, retained, oldest)
-        files, size = files + len(doomed), size + sum(blobs.size(name) for name in doomed)
-    return {"files": files, "bytes": size}
+    record, blobs, committed = state.record(operator), state.blobs(operator), state.checkpoint.committed
+    base = None if committed is None else base_of(record.begun, committed + 1)
+    if base is None:
+        return {"files": 0, "bytes": 0}
+    folders = folders_at(state.query, operator, record.known_layouts, base)
+    place = (operator_prefix(state.query, operator), base, retain)
+    doomed = collectable_of(blobs, *place, [folder.prefix for folder in folders])
+    return {"files": len(doomed), "bytes": sum(map(blobs.size, doomed))}

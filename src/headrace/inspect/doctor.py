@@ -26,7 +26,7 @@ from headrace.inspect.checkpoint import OFFSETS
 from headrace.inspect.state import State
 from headrace.operators.open import kinds_of
 from headrace.plan.epochs import base_of
-from headrace.plan.layouts import layout_at
+from headrace.plan.partitions.layouts import layout_at
 from headrace.rows.chunks import SCAN_ROWS
 from headrace.store.rocksdb.sst import SST, checksum
 

@@ -19,7 +19,7 @@ from headrace.inspect.partition import PartitionState, open_partition
 from headrace.inspect.rows import table_spec
 from headrace.inspect.variables import Variables
 from headrace.inspect.wanted import Wanted
-from headrace.plan.groups import partition_of
+from headrace.plan.partitions.groups import partition_of
 from headrace.plan.spec import OperatorSpec
 
 if TYPE_CHECKING:

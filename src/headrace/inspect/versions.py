@@ -15,7 +15,7 @@ from headrace.checkpoint.restore import newest_manifest, read_manifest
 from headrace.errors import QueryError, StateMissing
 from headrace.format.manifest import Manifest
 from headrace.format.names import INITIAL, manifests_folder, parse_manifest
-from headrace.plan.layouts import Layout
+from headrace.plan.partitions.layouts import Layout
 
 Published = Mapping[int, Sequence[str]]  # of each version, the newest manifest of each partition, by name
 _SHOWN = 8

@@ -19,7 +19,7 @@ from headrace.checkpoint.rescale.folders import folders_at
 from headrace.checkpoint.restore import newest_manifest
 from headrace.clock import SystemClock
 from headrace.format.names import Attempt, manifests_of, parse_manifest
-from headrace.plan.layouts import Layout
+from headrace.plan.partitions.layouts import Layout
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ from headrace.inspect.rows import table_spec
 from headrace.inspect.wanted import Wanted
 from headrace.operators.open import kinds_of, open_store
 from headrace.plan.choice import adds
-from headrace.plan.layouts import Layout, first_layout
+from headrace.plan.partitions.layouts import Layout, first_layout
 from headrace.plan.spec import OperatorSpec, output_schema
 from headrace.store.base.files import FileKind, Files, Sections
 from headrace.store.base.share import FixedShare

@@ -18,8 +18,8 @@ from typing import Any, Literal, NamedTuple, Protocol
 import pyarrow as pa
 
 from headrace.format.names import layout_prefix
-from headrace.plan.layouts import Origin
 from headrace.plan.options import CommitMode
+from headrace.plan.partitions.layouts import Origin
 from headrace.plan.spec import OperatorSpec
 from headrace.wire.state_reads import NO_READS, StateReads
 
@@ -49,6 +49,12 @@ class Ticket:
         """The partition's folder."""
         place = (self.query, self.operator.name, self.partition, self.operator.partitions)
         return layout_prefix(*place, by_range=self.by_range)
+
+    @property
+    def folders(self) -> list[str]:
+        """The folders of all partitions of the operator."""
+        place, count = (self.query, self.operator.name), self.operator.partitions
+        return [layout_prefix(*place, number, count, by_range=self.by_range) for number in range(count)]
 
     def to_json(self) -> str:
         values = {field.name: getattr(self, field.name) for field in fields(self)}

@@ -18,7 +18,7 @@ from headrace.clock import Clock
 from headrace.errors import OperatorChanged
 from headrace.format.manifest import Derived, Manifest, SegmentEntry
 from headrace.format.names import blob_name, home_of
-from headrace.plan.groups import Groups, groups_of
+from headrace.plan.partitions.groups import Groups, groups_of
 from headrace.store.rocksdb.sst import SST
 from headrace.wire.contract import Ticket
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from headrace.format.names import layout_prefix
-from headrace.plan.groups import Groups, groups_of
-from headrace.plan.layouts import Layout, Origin, layout_at
+from headrace.plan.partitions.groups import Groups, groups_of
+from headrace.plan.partitions.layouts import Layout, Origin, layout_at
 
 
 @dataclass(frozen=True)

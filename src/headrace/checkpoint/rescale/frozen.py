@@ -18,8 +18,8 @@ from headrace.clock import Clock, Deadline
 from headrace.errors import BlobMissing, StateMissing
 from headrace.format.names import frozen_name, manifests_of
 from headrace.format.record import corrupt, decode_record, encode_record
-from headrace.plan.groups import Groups
-from headrace.plan.layouts import Origin
+from headrace.plan.partitions.groups import Groups
+from headrace.plan.partitions.layouts import Origin
 from headrace.plan.times import TIMES
 from headrace.wire.contract import Ticket
 

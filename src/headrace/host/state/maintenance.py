@@ -14,6 +14,8 @@ from headrace.checkpoint.collect import collect
 from headrace.checkpoint.epoch_files import EpochFiles
 from headrace.checkpoint.home import PartitionHome
 from headrace.clock import Clock
+from headrace.format.manifest import Manifest
+from headrace.format.names import operator_prefix
 from headrace.host.state.spans import BackgroundSpans
 from headrace.host.state.upkeep import Task, Upkeep
 from headrace.store.base.contract import Store
@@ -46,6 +48,7 @@ class Maintenance:
         self._clock, self._spans = clock, spans
         self._waiting: Finished | None = None  # for the next commit
         self._commits = 0  # since the last collection
+        self._known: dict[str, Manifest] = {}  # manifests that the collector has read
 
     def after_commit(self, store: Store | None, ticket: Ticket, deliver: Deliver) -> None:
         """Queues what the partition needs after a commit; cheap when that is nothing."""
@@ -56,6 +59,7 @@ class Maintenance:
             if isinstance(segment, SegmentFile):
                 segment.settle()
         due = self._commits >= COLLECT_EVERY or ticket.batch % COLLECT_EVERY == 0
+        due = due and ticket.partition == 0  # one collector for all partitions
         job = store.maintenance() if self._waiting is None else None
         tasks = [Task(lambda: self._collect(ticket), is_due=True)] if due else []
         if job is not None:
@@ -119,4 +123,11 @@ class Maintenance:
 
     def _collect(self, ticket: Ticket) -> None:
         if ticket.base is not None:
-            collect(self._home.blobs, self._home.prefix, ticket.base, ticket.retain)
+            collect(
+                self._home.blobs,
+                operator_prefix(ticket.query, ticket.operator.name),
+                ticket.base,
+                ticket.retain,
+                folders=ticket.folders,
+                known=self._known,
+            )

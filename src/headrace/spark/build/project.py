@@ -12,7 +12,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from headrace.plan.groups import GROUP_BITS
+from headrace.plan.partitions.groups import GROUP_BITS
 from headrace.plan.spec import (
     HASH,
     KEYLESS_HASH,

@@ -18,9 +18,9 @@ from headrace.errors import HostUnavailable, QueryError
 from headrace.host.process.lifecycle import ensure_host
 from headrace.host.process.settings import HostSettings
 from headrace.plan.frontier import UNTIMED, TimeInputs
-from headrace.plan.groups import partition_of
-from headrace.plan.layouts import Origin
 from headrace.plan.options import COMMIT_MODES, CommitMode, HostPer, Options
+from headrace.plan.partitions.groups import partition_of
+from headrace.plan.partitions.layouts import Origin
 from headrace.plan.spec import HASH, OperatorSpec
 from headrace.plan.times import TIMES
 from headrace.spark.task.machine import machine_name

@@ -33,8 +33,8 @@ from headrace.clock import SystemClock
 from headrace.errors import ReadBack, StateMissing, TryAgain
 from headrace.host.state.service import PartitionService
 from headrace.host.state.upkeep import Upkeep
-from headrace.plan.layouts import first_layout
 from headrace.plan.options import COMMIT_MODES, CommitMode
+from headrace.plan.partitions.layouts import first_layout
 from headrace.plan.spec import Accumulator, Field, Fold, OperatorSpec, input_schema
 from headrace.recovery.reconcile import OperatorFound, decide, versions_wanted
 from headrace.recovery.redo import StateOf, missing

@@ -15,8 +15,8 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from headrace.errors import QueryError
-from headrace.plan.groups import GROUP_BITS
 from headrace.plan.options import Options
+from headrace.plan.partitions.groups import GROUP_BITS
 from headrace.plan.spec import ALONE, HASH, LEFT, RIGHT, SIDE, Field, OperatorSpec, StoreName
 from headrace.plan.work.joins.stream_join import Matching, StreamJoin
 from headrace.spark.build.joins import sides as parts

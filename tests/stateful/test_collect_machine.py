@@ -1,0 +1,187 @@
+"""Protects files against the collector: with versions, changes of the number of partitions, pins and
+collectors that die between any two requests, nothing that is named goes, and in the end nothing else is
+left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headrace.blob.memory import MemoryBlobs
+from headrace.checkpoint.collect import collect
+from headrace.checkpoint.keep.condemned import condemned_files
+from headrace.checkpoint.keep.pins import pin_name, put_pin
+from headrace.checkpoint.rescale.derive import derived_for
+from headrace.checkpoint.rescale.folders import folders_at
+from headrace.checkpoint.rescale.frozen import Parent
+from headrace.checkpoint.restore import read_manifest
+from headrace.format.manifest import Manifest, SegmentEntry, encode
+from headrace.format.names import blob_name, home_of, operator_prefix, parse_manifest, segment_name
+from headrace.plan.partitions.layouts import Layout, first_layout, rescaled
+
+PREFIX = operator_prefix("q", "o")
+RETAIN = 3
+STEP = st.one_of(
+    st.tuples(st.just("commit"), st.integers(0, 7)),
+    st.tuples(st.just("commit"), st.integers(0, 7)),
+    st.tuples(st.just("rescale"), st.integers(1, 5)),
+    st.tuples(st.just("collect"), st.integers(0, 12)),
+    st.tuples(st.just("collect"), st.just(99)),
+    st.tuples(st.just("pin"), st.integers(0, 2)),
+    st.tuples(st.just("unpin"), st.integers(0, 2)),
+    st.tuples(st.just("late"), st.just(0)),
+)
+
+
+class Died(Exception):
+    """The process ended."""
+
+
+class MortalBlobs(MemoryBlobs):
+    """Ends its process after a number of writes."""
+
+    left = 1 << 30
+    meanwhile: Any = None  # runs once, before the last write
+
+    def _spend(self) -> None:
+        if self.left == 0:
+            raise Died
+        self.left -= 1
+
+    def put_if_absent(self, name: str, data: bytes) -> None:
+        self._spend()
+        super().put_if_absent(name, data)
+
+    def delete(self, name: str) -> None:
+        self._spend()
+        super().delete(name)
+
+    @contextmanager
+    def lasting(self, writes: int) -> Iterator[None]:
+        self.left = writes
+        try:
+            with suppress(Died):
+                yield
+        finally:
+            self.left = 1 << 30
+
+
+@dataclass
+class Machine:
+    """One operator; versions and pins as plain sets of names."""
+
+    blobs: MortalBlobs = field(default_factory=MortalBlobs)
+    layouts: tuple[Layout, ...] = first_layout(2)
+    version: int = -1
+    run: int = 1
+    pins: dict[int, list[str]] = field(default_factory=dict)
+    names: dict[int, list[str]] = field(default_factory=dict)  # of each version, its manifests
+
+    def commit(self, keeps: int) -> None:
+        """The next version: each partition has a new segment, and some of those before."""
+        folders = folders_at("q", "o", self.layouts, self.version + 1)
+        bases = self._bases()
+        self.version += 1
+        written = []
+        for number, folder in enumerate(folders):
+            entry = SegmentEntry(segment_name(self.version, self.run, number, 0), 3, 5, 0, 0, 0)
+            self.blobs.put_if_absent(blob_name(folder.prefix, entry.name), b"abc")
+            base = bases[number] if bases else None
+            kept = () if base is None else tuple(e for at, e in enumerate(base.segments) if at < keeps)
+            made = manifest(self.version, self.run, number, (*kept, entry), base)
+            name = f"{folder.prefix}/{made.name}"
+            self.blobs.put_if_absent(name, encode(made))
+            written.append(name)
+        self.names[self.version] = written
+
+    def _bases(self) -> list[Manifest]:
+        if self.version < 0:
+            return []
+        folders = folders_at("q", "o", self.layouts, self.version + 1)
+        old = folders_at("q", "o", self.layouts, self.version)
+        if old == folders:
+            return [read_manifest(self.blobs, name) for name in self.names[self.version]]
+        parents = [Parent(n, f.groups) for n, f in zip(self.names[self.version], old, strict=True)]
+        return [
+            derived_for(self.blobs, parents, folder.groups, number) for number, folder in enumerate(folders)
+        ]
+
+    def rescale(self, partitions: int) -> None:
+        self.run += 1
+        base = self.version if self.version >= 0 else None
+        self.layouts = rescaled(self.layouts, base, partitions)
+
+    def collect(self, writes: int) -> None:
+        if self.version < 1:
+            return
+        folders = [folder.prefix for folder in folders_at("q", "o", self.layouts, self.version)]
+        with self.blobs.lasting(writes):
+            collect(self.blobs, PREFIX, self.version - 1, RETAIN, folders=folders)
+
+    def pin(self, owner: int) -> None:
+        """Pins the newest version, or a retained one, as a savepoint does: pin, then look at the lists."""
+        if self.version < 1 or owner in self.pins:
+            return
+        manifests = self.names[max(0, self.version - owner)]
+        put_pin(self.blobs, PREFIX, f"{owner}", manifests)
+        named = {name for one in manifests for name in (one, *segments_of(self.blobs, one))}
+        if named & condemned_files(self.blobs, PREFIX) or not named <= set(self.blobs.list("")):
+            self.blobs.delete(pin_name(PREFIX, f"{owner}"))
+        else:
+            self.pins[owner] = manifests
+
+    def unpin(self, owner: int) -> None:
+        if self.pins.pop(owner, None):
+            self.blobs.delete(pin_name(PREFIX, f"{owner}"))
+
+    def late(self, _: int) -> None:
+        """An attempt of an earlier start writes a segment of the running batch, and ends."""
+        name = f"{PREFIX}/p0000/{segment_name(self.version + 1, self.run, 99, 0)}"
+        if name not in self.blobs.list(""):
+            self.blobs.put_if_absent(name, b"abc")
+
+    def named(self) -> set[str]:
+        """All that a retained version or a pin names."""
+        retained = [self.names[v] for v in range(max(0, self.version - RETAIN), self.version + 1)]
+        manifests = {name for names in (*retained, *self.pins.values()) for name in names}
+        return manifests | {file for name in manifests for file in segments_of(self.blobs, name)}
+
+
+def manifest(version: int, run: int, number: int, segments: Any, base: Manifest | None) -> Manifest:
+    parent = (None, None) if base is None else (base.write_id, base.version)
+    rest = (run, 1, "d", number, segments, None, (), 0, 5, 3)
+    return Manifest(f"{version}-{number}", version, *parent, *rest)
+
+
+def segments_of(blobs: MemoryBlobs, name: str) -> list[str]:
+    if name not in blobs.list(name):
+        return []
+    return [blob_name(home_of(name), entry.name) for entry in read_manifest(blobs, name).segments]
+
+
+@settings(max_examples=150, deadline=None)
+@given(steps=st.lists(STEP, min_size=8, max_size=40))
+def test_nothing_named_goes_and_nothing_else_stays(steps: list[Any]) -> None:
+    machine = Machine()
+    for step, what in steps:
+        getattr(machine, step)(what)
+        assert machine.named() <= set(machine.blobs.list("")), f"after {step}"
+    for _ in range(RETAIN + 2):
+        machine.commit(1)
+    machine.collect(99)
+    machine.collect(99)
+    committed = machine.version - 1
+    oldest = committed - RETAIN + 1
+    expected = machine.named() | {n for v in range(oldest, committed + 2) for n in machine.names[v]}
+    left = {name for name in machine.blobs.list("") if "/pins/" not in name}
+    assert {name for name in left if not is_late(name)} == expected
+
+
+def is_late(name: str) -> bool:
+    """A segment of the newest batches that no manifest names: an attempt may be writing it."""
+    return "-a000000000099-" in name and parse_manifest(name) is None
