@@ -151,7 +151,6 @@ def test_operators_that_keep_rows_survive_json(spec: OperatorSpec) -> None:
 
 
 COMPATIBLE = [
-    {"partitions": 8},
     {},
     {"delays_ms": (99_000,)},
     {  # only the names on the wire differ
@@ -173,9 +172,14 @@ def test_the_digest_changes_with_the_rows() -> None:
         {"keys": (Field("k0", "string", "user"), SPEC.keys[1])},
         {"work": Fold(SPEC.work.accumulators[:1])},
         {"window": None},
+        {"partitions": 8},
     ]
     digests = {spec_digest(replace(SPEC, **change)) for change in changed}
-    assert len(digests | {spec_digest(SPEC)}) == 4
+    assert len(digests | {spec_digest(SPEC)}) == 5
+
+
+def test_the_number_of_partitions_may_change() -> None:
+    assert differences(SPEC, replace(SPEC, partitions=8)) == []
 
 
 def test_the_record_is_written_once_and_holds_the_first_spec() -> None:

@@ -26,6 +26,7 @@ def spec_digest(spec: OperatorSpec) -> str:
     members = {
         "keys": [field.type for field in spec.keys],
         "window": asdict(spec.window) if spec.window else None,
+        "partitions": spec.partitions,
         **spec.work.digest(spec.inputs),
     }
     return hashlib.sha256(json.dumps(members, sort_keys=True).encode()).hexdigest()[:32]
