@@ -140,7 +140,7 @@ def commit(
 ) -> None:
     for partition in partitions:
         said = {"query": "q", "run": run, "operator": operator, "batch": batch}
-        coordinator.act("committed", {**said, "summary": summary(partition, batch).__dict__})
+        coordinator.act("committed", {**said, "summary": asdict(summary(partition, batch))})
 
 
 def test_batches_follow_each_other(coordinator: Coordinator, view: View) -> None:
@@ -329,7 +329,7 @@ def test_a_chained_operator_stays_behind_the_one_below_it(coordinator: Coordinat
     below = replace(BEGIN, spec=replace(DELAYED, name="below"), times=DIRECT, batch=1, stage=2)
     coordinator.begin(below)
     for partition, at_ms in ((0, 300), (1, 300)):
-        told = summary(partition, 1, watermark_ms=at_ms).__dict__
+        told = asdict(summary(partition, 1, watermark_ms=at_ms))
         said = {"query": "q", "run": "run", "operator": "below", "batch": 1, "summary": told}
         coordinator.act("committed", said)
     commit(coordinator, 0, 0, 1)
@@ -366,7 +366,7 @@ def test_a_chained_operator_in_the_jvm_stays_behind_the_one_below_it(
     coordinator.begin(python)
     said = {"query": "q", "run": "run", "operator": "python", "batch": 0}
     for partition in (0, 1):
-        told = summary(partition, watermark_ms=400).__dict__
+        told = asdict(summary(partition, watermark_ms=400))
         coordinator.act("committed", {**said, "summary": told})
     assert seen([None, 800], 300) == [300 - 5 + 10, 800]
     assert seen([None, 800], 500) == [400 + 10, 800]
