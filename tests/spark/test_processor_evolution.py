@@ -105,10 +105,55 @@ def test_marks_choose_the_layout(spark: SparkSession) -> None:
     source = spark.readStream.format("rate").load().selectExpr("'a' AS id", "value AS v")
     grouped = hr.stream(source).groupBy("id")
     grouped.updateInArrow(totals, "total long", "id string, total long")
-    for mark in (hr.append, hr.range_read):
 
-        def marked(rows: Any, state: Any) -> Any:
-            return state, rows
+    @hr.range_read
+    def marked(rows: Any, state: Any) -> Any:
+        return state, rows
 
-        with pytest.raises(QueryError, match=mark.__name__):
-            grouped.updateInArrow(mark(marked), "total long", "id string, total long")
+    with pytest.raises(QueryError, match="range_read"):
+        grouped.updateInArrow(marked, "total long", "id string, total long")
+
+
+@hr.append
+def logged(rows: Any, state: Any) -> Any:
+    import pyarrow as pa
+
+    added = rows.select(["id", "v"])
+    both = pa.concat_tables([state, added])
+    output = both.group_by("id").aggregate([("v", "count"), ("v", "sum"), ("v", "list")])
+    ends = pa.array(
+        [",".join(map(str, (*values[:2], *values[-2:]))) for values in output["v_list"].to_pylist()]
+    )
+    columns = [output["id"], output["v_count"], output["v_sum"], ends]
+    return added, pa.table(columns, names=["id", "n", "total", "ends"])
+
+
+def test_appended_state_rows_are_added_in_order(spark: SparkSession, tmp_path: Path) -> None:
+    """More rows than a chunk has, over restarts; a key without new rows keeps its own."""
+    batches = [
+        [{"id": "many", "v": n * 1000 + v, "ts": FAR} for v in range(300)]
+        + [{"id": "b", "v": n, "ts": FAR}] * n
+        for n in range(4)
+    ]
+    seen: dict[str, list[int]] = {}
+    expected: Counter[Any] = Counter()
+    rows: Counter[Any] = Counter()
+    for number, batch in enumerate(batches):
+        write_batches(tmp_path / "in", [batch], number)
+        for row in batch:
+            seen.setdefault(row["id"], []).append(row["v"])
+        for key in {row["id"] for row in batch}:
+            own = seen[key]
+            ends = ",".join(map(str, (*own[:2], *own[-2:])))
+            expected[key, len(own), sum(own), ends] += 1
+        rows += run(
+            spark,
+            tmp_path,
+            "ck",
+            lambda df: (
+                hr.stream(df)
+                .groupBy("id")
+                .updateInArrow(logged, "v long", "id string, n long, total long, ends string")
+            ),
+        )
+    assert rows == expected

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import decimal
 import re
 import sys
 from collections.abc import Iterator
@@ -34,6 +35,7 @@ class Misuse(RunningCount):
         self.handle = handle
         self.count = handle.getValueState("count", "n long")
         self.values = handle.getListState("values", "n long")
+        self.price = handle.getValueState("price", "n decimal(5,2)")
         match self.mistake:
             case "twice":
                 handle.getValueState("count", "n long")
@@ -46,6 +48,8 @@ class Misuse(RunningCount):
         match self.mistake:
             case "none":
                 self.count.update(None)
+            case "decimal":
+                self.price.update((decimal.Decimal("12345.6"),))
             case "empty list":
                 self.values.put([])
             case "empty append":
@@ -62,6 +66,7 @@ MISTAKES = [
     ("lifetime", "None"),
     pytest.param("negative lifetime", "ProcessingTime", marks=pytest.mark.long),
     ("none", "None"),
+    ("decimal", "None"),
     ("empty list", "None"),
     pytest.param("empty append", "None", marks=pytest.mark.long),
     ("timer", "None"),

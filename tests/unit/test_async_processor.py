@@ -8,6 +8,7 @@ import threading
 from collections import defaultdict
 from typing import Any
 
+import psutil
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -292,10 +293,27 @@ def test_a_processor_runs_inside_of_a_running_loop() -> None:
 
 
 def test_many_tasks_leave_no_thread_and_no_loop_behind() -> None:
-    threads = threading.active_count()
-    for _ in range(100):
+    run(with_thread, 1)
+    threads, files = threading.active_count(), psutil.Process().num_fds()
+    for _ in range(1000):
         run(with_thread, 1)
     assert threading.active_count() <= threads
+    assert psutil.Process().num_fds() <= files  # a loop has a selector and a pair of sockets
+
+
+def test_a_hot_key_with_more_records_than_the_limit_keeps_its_order() -> None:
+    async def call(processor: Own, row: Any) -> None:
+        before = await processor.total.get()
+        await asyncio.sleep(0)
+        await processor.total.update(((before[0] if before else 0) + 1,))
+
+    hot = [{"id": 0, "v": n} for n in range(6001)]
+    cold = [{"id": n, "v": n} for n in range(1, 50)]
+    tester = hr.ProcessorTester(Own(call), ROWS, "id", OUT)
+    seen = tester.batch([*hot[:3000], *cold, *hot[3000:]])
+    assert [row.seen for row in seen if row.id == 0] == [str(n) for n in range(6001)]
+    assert tester.value("total", 0) == (6001,)
+    assert len(seen) == 6050
 
 
 def test_the_bypass_makes_no_task() -> None:

@@ -13,8 +13,8 @@ object Bridge {
       methods.extraStrategies = methods.extraStrategies :+ new StateStrategy
   }
 
-  /** A tiny query through a node of this jar, in a task of its own. */
-  def probe(session: SparkSession): Long = {
+  /** A tiny query through a node of this jar, in a task of its own. A thread may have no active session. */
+  def probe(session: SparkSession): Long = session.withActive {
     StatefulExec(new StructType, Nil, new Settings("""{"name":"probe","uid":"probe"}"""), session.range(1).queryExecution.sparkPlan, None, None, None)
     Internals.ofRows(session, ProbeNode(session.range(1).queryExecution.analyzed)).collect().length.toLong
   }

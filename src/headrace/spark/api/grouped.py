@@ -259,7 +259,8 @@ class GroupedStream:
         func : callable
             ``func(rows, state)`` receives two Arrow tables: rows of the stream, and the state rows of their
             keys (the key columns, then those of `state_schema`). It returns two tables: the new state rows
-            and the output. A key of `rows` without a new state row has no state any more.
+            and the output. A key of `rows` without a new state row has no state any more. The rows that a
+            function marked with ``hr.append`` returns are added to the state rows of their keys instead.
         state_schema : StructType or str
             The columns of a state row beside the key.
         output_schema : StructType or str

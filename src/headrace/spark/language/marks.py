@@ -47,7 +47,8 @@ def append(func: F) -> F:
     -------
     callable
         The same function. Its rows are appended to a file per time slice (``aar``), or per session to a log
-        (``aur``).
+        (``aur``). State rows that a marked function of ``updateInArrow`` or ``updateInPandas`` returns are
+        added to those of their keys.
 
     Examples
     --------

@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pyarrow as pa
+from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import types as T
 
 from headrace.errors import QueryError
@@ -215,7 +216,13 @@ def _decimal(kind: T.DecimalType) -> Convert:
         if not isinstance(value, decimal.Decimal) or not value.is_finite():
             return None
         fixed = value.quantize(step, context=context)
-        return None if abs(fixed) >= limit else str(fixed)
+        if abs(fixed) >= limit:
+            raise PySparkRuntimeError(
+                f"Error updating state: [NUMERIC_VALUE_OUT_OF_RANGE.WITHOUT_SUGGESTION] The {fixed} "
+                f"rounded half up from {value} cannot be represented as Decimal({kind.precision}, "
+                f"{kind.scale})."
+            )
+        return str(fixed)
 
     return convert
 

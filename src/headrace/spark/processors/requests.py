@@ -181,5 +181,14 @@ class Requests:
             read = dict(zip(unknown, self._talk.read().to_pylist(), strict=True))
         return [self._cells.get((self._number, number), read.get(number)) for number in numbers]
 
+    def cells_of(self, keys: Keys, at: list[int], cells: list[int]) -> list[bytes | None]:
+        """Cells of several keys by one request: that of the key at each position."""
+        if not cells:
+            return []
+        self.settle()
+        self._talk.ask(keys.rows(at, cells, pa.nulls(len(cells), pa.binary()), self._talk.schema))
+        values: list[bytes | None] = self._talk.read().to_pylist()
+        return values
+
     def write(self, number: int, value: bytes | None) -> None:
         self._cells[self._number, number] = value

@@ -103,13 +103,13 @@ class ListVariable(ListState):  # type: ignore[misc]
     def put(self, newState: list[tuple[Any, ...]]) -> None:
         items = self._stored(newState)
         self.clear()
-        self._append(items)
+        self.append_stored(items)
 
     def appendValue(self, newState: tuple[Any, ...]) -> None:
-        self._append([self._slot.stamp(self._rows.store(newState))])
+        self.append_stored([self._slot.stamp(self._rows.store(newState))])
 
     def appendList(self, newState: list[tuple[Any, ...]]) -> None:
-        self._append(self._stored(newState))
+        self.append_stored(self._stored(newState))
 
     def clear(self) -> None:
         entry = self._slot.keyed.entries[self._slot.place]
@@ -125,7 +125,7 @@ class ListVariable(ListState):  # type: ignore[misc]
             return
         self.clear()
         if live:
-            self._append(live)
+            self.append_stored(live)
 
     def _stored(self, values: Iterable[tuple[Any, ...]]) -> list[Any]:
         items = [self._slot.stamp(self._rows.store(one)) for one in values]
@@ -136,7 +136,8 @@ class ListVariable(ListState):  # type: ignore[misc]
             )
         return items
 
-    def _append(self, items: list[Any]) -> None:
+    def append_stored(self, items: list[Any]) -> None:
+        """Appends items in their stored form."""
         entry = self._slot.keyed.entries[self._slot.place]
         chunks, tail = (0, []) if entry is None else entry
         tail += items

@@ -20,7 +20,7 @@ from headrace.spark.build.recipe import Blueprint
 from headrace.spark.build.upstream import time_inputs
 from headrace.spark.language.marks import pattern_of
 from headrace.spark.language.plans import watermarks
-from headrace.spark.processors.vector import VectorPlan
+from headrace.spark.processors.vector.task import VectorPlan
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,12 +55,17 @@ class UpdateRequest:
         marks = supported(df, watermarks(df))
         keys = [key for written in grouping.keys if (key := key_of(df, written)) is not None]
         fields, leaves, _ = wire_keys(list(keys), None)
-        work = Cells((Variable("state", "value", state.json()),), "none")
+        marked = pattern_of(self.func)
+        appends = marked == "append"
+        work = Cells((Variable("state", "list" if appends else "value", state.json()),), "none")
         spec = keyed_spec(grouping, fields, work, marks, options)
         stage, columns = stage_of(df, keys, leaves)
         key_fields = T.StructType([T.StructField(key.name, key.type, key.nullable) for key in keys])
         zone = str(self.spark.conf.get("spark.sql.session.timeZone"))
-        plan = VectorPlan(spec.name, self.func, work, stage, key_fields, state, output, self.pandas, zone)
+        plan = VectorPlan(
+            spec.name, self.func, work, stage, key_fields, state, output, self.pandas, zone, appends
+        )
         times = time_inputs([(df, None)], marks)
-        rows, marked = KeyedRows(df, stage, leaves, columns, None), pattern_of(self.func)
+        rows = KeyedRows(df, stage, leaves, columns, None)
+        marked = None if appends else marked  # the cells of a list are a layout of their own
         return Blueprint(spec, rows, times, processor=plan, marked=marked, sized=is_sized(df, stage))

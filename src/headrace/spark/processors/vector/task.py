@@ -2,8 +2,9 @@
 
     func(rows, state) -> (new state, output)
 
-`state` has the key columns and the state's columns, one row per key that has state. The new state replaces
-that of every key in `rows`: a key without a row in it has no state any more.
+`state` has the key columns and the state's columns. By default a key has one state row, and the new state
+replaces that of every key in `rows`: a key without a row in it has no state any more. The rows that a
+function marked `append` returns are added to those of their keys (`appended.py`).
 Threads: one task's thread.
 """
 
@@ -22,8 +23,11 @@ from headrace.plan.work.cells import Cells
 from headrace.spark.processors.blocks import Block, Feed, Stage
 from headrace.spark.processors.keyed import Header
 from headrace.spark.processors.requests import Requests, Talk
+from headrace.spark.processors.vector.appended import AppendedRows
 
 Update = Callable[[Any, Any], tuple[Any, Any]]
+Key = tuple[Any, ...]
+Pairs = Iterator[tuple[Any, ...]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,6 +43,7 @@ class VectorPlan:
     output: T.StructType
     pandas: bool
     zone: str
+    appends: bool = False  # new state rows are added to those of their key
 
     def task(self, talk: Talk, times: Any) -> VectorTask:
         """The function over one partition of one batch."""
@@ -54,6 +59,7 @@ class VectorTask:
         fields = [*plan.keys.fields, *plan.state.fields]
         self._state_schema = to_arrow_schema(T.StructType(fields), timezone="UTC")
         self._output_schema = to_arrow_schema(plan.output, timezone="UTC")
+        self._appended = AppendedRows(self._requests, plan.state) if plan.appends else None
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The output of the function; the state is written when the iterator is exhausted."""
@@ -76,13 +82,16 @@ class VectorTask:
                 hint="return two tables: the new state and the output",
             )
         new_state, output = returned
-        self._write(block, self._checked(new_state, self._state_schema, "state"))
+        self._write(block, headers, self._checked(new_state, self._state_schema, "state"))
         yield from self._checked(output, self._output_schema, "output").combine_chunks().to_batches()
 
     def _state(self, block: Block, headers: list[Header | None]) -> pa.Table:
         """The state rows of the block's keys."""
-        known = [at for at, header in enumerate(headers) if header is not None]
-        stored = [header[1] for header in headers if header is not None]
+        if self._appended is None:
+            known = [at for at, header in enumerate(headers) if header is not None]
+            stored = [header[1] for header in headers if header is not None]
+        else:
+            known, stored = self._appended.read(block.wire_keys, headers)
         width = len(self._plan.state.fields)
         values = [row + [None] * (width - len(row)) for row in stored]
         columns = [list(column) for column in zip(*(block.keys[at] for at in known), strict=True)]
@@ -92,22 +101,49 @@ class VectorTask:
         arrays = [_array(column, f.type) for column, f in zip(columns, self._state_schema, strict=True)]
         return pa.Table.from_arrays(arrays, schema=self._state_schema)
 
-    def _write(self, block: Block, state: pa.Table) -> None:
+    def _write(self, block: Block, headers: list[Header | None], state: pa.Table) -> None:
         width = len(self._plan.keys.fields)
         columns = [_plain(column) for column in state.columns]
-        keys = zip(*columns[:width], strict=True)
-        rows = dict(zip(keys, zip(*columns[width:], strict=True), strict=True))
+        keys = zip(*columns[:width], strict=True) if width else iter([()] * state.num_rows)
+        values = zip(*columns[width:], strict=True)
         self._requests.begin_block(block.wire_keys)
-        for number, key in enumerate(block.keys):
-            values = rows.pop(tuple(map(_comparable, key)), None)
-            self._requests.put_header(number, None if values is None else [None, list(values)])
-        if rows:
+        if self._appended is None:
+            left = self._replace(block, keys, values, state.num_rows)
+        else:
+            left = self._add(self._appended, block, headers, keys, values)
+        if left:
             raise QueryError(
-                f"operator {self._plan.operator}: the new state has the key {next(iter(rows))!r}, "
+                f"operator {self._plan.operator}: the new state has the key {next(iter(left))!r}, "
                 "which has no rows in this call",
                 hint="return state rows of the keys in `rows` only",
             )
         self._requests.end_block()
+
+    def _replace(self, block: Block, keys: Pairs, values: Pairs, many: int) -> dict[Key, Any]:
+        """Replaces the state row of every key; returns rows of other keys."""
+        rows = dict(zip(keys, values, strict=True))
+        if len(rows) < many:
+            raise QueryError(
+                f"operator {self._plan.operator}: the new state has {many} rows of {len(rows)} keys",
+                hint="return one state row per key, or mark the function with @hr.append",
+            )
+        for number, key in enumerate(block.keys):
+            row = rows.pop(tuple(map(_comparable, key)), None)
+            self._requests.put_header(number, None if row is None else [None, list(row)])
+        return rows
+
+    def _add(
+        self, appended: AppendedRows, block: Block, headers: list[Header | None], keys: Pairs, values: Pairs
+    ) -> dict[Key, Any]:
+        """Adds state rows to those of their keys; returns rows of other keys."""
+        rows: dict[Key, list[list[Any]]] = {}
+        for key, row in zip(keys, values, strict=True):
+            rows.setdefault(key, []).append(list(row))
+        for number, key in enumerate(block.keys):
+            added = rows.pop(tuple(map(_comparable, key)), None)
+            if added:
+                appended.add(number, headers[number], added)
+        return dict(rows)
 
     def _shown(self, table: pa.Table) -> Any:
         return table.to_pandas(date_as_object=True) if self._plan.pandas else table

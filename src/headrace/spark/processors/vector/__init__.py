@@ -1,0 +1,1 @@
+"""Vectorised processors: functions over the rows and the state rows of many keys."""
