@@ -24,6 +24,7 @@ from headrace.errors import HeadraceError, QueryError, SettingError
 if TYPE_CHECKING:
     from headrace.spark.api.builder import Stream, stream
     from headrace.spark.api.grouped import GroupedStream
+    from headrace.spark.api.merge import merge_into
     from headrace.spark.api.progress import progress, storage_waits
     from headrace.spark.api.start import start
     from headrace.spark.api.view import view
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
         variance,
     )
     from headrace.spark.language.by_column import max_by, min_by
-    from headrace.spark.language.distinct import count_distinct
+    from headrace.spark.language.distinct import approx_count_distinct, count_distinct
     from headrace.spark.language.holistic import (
         approx_percentile,
         collect_list,
@@ -62,11 +63,16 @@ if TYPE_CHECKING:
     from headrace.spark.processors.tester import ProcessorTester
     from headrace.spark.tables.register import register
     from headrace.spark.tables.write import write_state
+    from headrace.spark.windows.custom import Custom, custom_window
+    from headrace.spark.windows.settled import Counted, Marked, count_window, ended_by
 
 __all__ = [
     "AsyncProcessor",
+    "Counted",
+    "Custom",
     "GroupedStream",
     "HeadraceError",
+    "Marked",
     "ProcessorTester",
     "QueryError",
     "Session",
@@ -75,12 +81,16 @@ __all__ = [
     "Stream",
     "Tumbling",
     "append",
+    "approx_count_distinct",
     "approx_percentile",
     "avg",
     "collect_list",
     "collect_set",
     "count",
     "count_distinct",
+    "count_window",
+    "custom_window",
+    "ended_by",
     "explain",
     "first",
     "last",
@@ -88,6 +98,7 @@ __all__ = [
     "max_by",
     "mean",
     "median",
+    "merge_into",
     "min",
     "min_by",
     "mode",
@@ -127,11 +138,19 @@ _HOMES = {
     "session": "language.windows",
     "sliding": "language.windows",
     "tumbling": "language.windows",
+    "Counted": "windows.settled",
+    "Custom": "windows.custom",
+    "Marked": "windows.settled",
+    "count_window": "windows.settled",
+    "custom_window": "windows.custom",
+    "ended_by": "windows.settled",
+    "merge_into": "api.merge",
     "progress": "api.progress",
     "storage_waits": "api.progress",
     "start": "api.start",
     "view": "api.view",
     "explain": "build.explain",
+    "approx_count_distinct": "language.distinct",
     "count_distinct": "language.distinct",
     "max_by": "language.by_column",
     "min_by": "language.by_column",

@@ -178,3 +178,24 @@ def test_distinct_counts_of_windows_are_sparks(spark: SparkSession, tmp_path: Pa
         expected = spark.sql(f"SELECT k, {window} AS w, count(DISTINCT s) FROM rows GROUP BY 1, 2")
         known = {tuple(row) for row in expected.collect() if row[1].end.year < 2050}
         assert {row for row in found if row[1].end.year < 2050} == known
+
+
+def test_approximate_counts_are_within_their_error(spark: SparkSession, tmp_path: Path) -> None:
+    values = [number % 9000 if number % 3 else number % 7 for number in range(24_000)]
+    table = pa.table({"k": [number % 3 for number in range(24_000)], "v": values})
+    write_batches(tmp_path / "in", cut(table, [100, 9000]))
+    rows = hr.stream(stream_of(spark, tmp_path / "in"))
+    counts = rows.groupBy("k").agg(
+        F.approx_count_distinct("v", 0.02).alias("spark"),
+        {"v": "approx_count_distinct"},
+        small=hr.approx_count_distinct(F.when(F.col("v") < 5, F.col("v")), filter="v <> 2"),
+        exact=hr.count_distinct("v"),
+    )
+    last = latest(run(counts, tmp_path / "ck"), 1)
+    assert {key[0]: row[-1] for key, row in last.items()} == {0: 7, 1: 3000, 2: 3000}
+    for (key,), (_, as_spark, as_dict, small, exact) in last.items():
+        assert abs(as_spark / exact - 1) < 5 * 0.02, key
+        assert abs(as_dict / exact - 1) < 5 * 0.05, key
+        assert small == {0: 4, 1: 2, 2: 0}[key]
+    with pytest.raises(QueryError, match="rsd is 3"):
+        hr.approx_count_distinct("v", 3)

@@ -267,9 +267,6 @@ def test_what_cannot_run_is_refused_when_it_is_built(spark: SparkSession, events
         rows.groupBy("user", window).applyInArrow(lambda a, b, c: a, "total double")
     with pytest.raises(hr.QueryError, match="is not a schema"):
         rows.groupBy("user", window).applyInPandas(spread_of(), 7)  # type: ignore[arg-type]
-    arrays = rows.df.select("user", "ts", F.array("n").alias("ns"))
-    with pytest.raises(hr.QueryError, match="cannot be kept in state"):
-        hr.stream(arrays).groupBy("user", window).applyInArrow(spread_of(), "total double")
     for wrong in (lambda: hr.percentile("n", 1.5), lambda: hr.top("n", 0), lambda: hr.percentile("n", [])):
         with pytest.raises(hr.QueryError):
             wrong()

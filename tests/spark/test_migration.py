@@ -69,6 +69,9 @@ def test_state_that_outgrows_memory_moves_and_goes_on_after_a_restart(
     df = spread(case, window)
     assert "auto: the function does not say how it uses its rows" in explained(df)
     got: Rows = case.run(df)
+    (seen,) = [line for line in explained(df).splitlines() if line.startswith("  seen")]
+    assert seen.startswith(f"  seen    {store}: ")
+    assert "counted:" in seen
     stores = [
         {manifest.store for manifest in case.state_at(n, "spread").manifests} for n in (0, len(sizes) - 1)
     ]

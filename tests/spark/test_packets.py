@@ -14,7 +14,7 @@ from test_bridge import settings
 from test_bridge_internals import nodes
 
 import headrace as hr
-from headrace.spark.bridge import describe
+from headrace.spark.build import describe
 
 pytestmark = pytest.mark.spark
 

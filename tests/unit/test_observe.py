@@ -15,7 +15,7 @@ from headrace.plan.spec import (
     Grouped,
     Window,
 )
-from headrace.store.adaptive.observe import Observed, Observer, fit
+from headrace.store.adaptive.observe import Observed, Observer, fit, verdict
 from headrace.testing.contracts.store_contract import SECOND, SESSION, SLIDE, TUMBLE, keeping
 
 WHOLE = Window(10 * SECOND, slide_us=2 * SECOND)  # the slide divides the width: a slice is a slide
@@ -92,3 +92,14 @@ def test_first_and_last_reads_are_told_from_those_between() -> None:
     observer.read(pa.RecordBatch.from_pydict({**bounds, GROUP: [0, 0, 1, 1], TIME: times}))
     found = observer.observed(0, 1)
     assert (found.rows_read, found.edge_reads, found.groups) == (4, 3, 2)
+
+
+def test_a_verdict_has_its_counts() -> None:
+    chosen = fit(AGAIN, SLIDE)
+    assert chosen is not None
+    text = verdict(chosen.store, chosen.reason, AGAIN)
+    assert text == (
+        "range: a row is read 2.5 times, in pieces of 25 rows; "
+        "counted: 1,000 rows in, 2,500 read in 100 groups, 100 pieces"
+    )
+    assert "memory: 60% of its share of memory, so it may stay" in verdict("memory", "", READ)

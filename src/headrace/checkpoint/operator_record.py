@@ -105,17 +105,26 @@ def _files(spec: OperatorSpec) -> str:
 
 def _unnamed(window: Window | None) -> Window | None:
     """The window without names on the wire."""
-    return window if window is None or window.ends is None else replace(window, ends="")
+    if window is None:
+        return None
+    names = (window.ends, window.until, window.marker)
+    ends, until, marker = (None if name is None else "" for name in names)
+    return replace(window, ends=ends, until=until, marker=marker)
 
 
 def _window(window: Window | None) -> str:
     if window is None:
         return "none"
+    if window.marker is not None:
+        return "rows up to a marker"
+    if window.count:
+        return f"{window.count} rows every {window.step} rows"
     offset = f" offset by {_seconds(window.offset_us)}" if window.offset_us else ""
     late = f" with a lateness of {_seconds(window.lateness_us)}" if window.lateness_us else ""
     if window.session:
         ends = "" if window.ends is None else " with an expected end"
-        return f"sessions with a gap of {_seconds(window.width_us)}{late}{ends}"
+        gap = _seconds(window.width_us) if window.until is None else "each row's own"
+        return f"sessions with a gap of {gap}{late}{ends}"
     slide = f" every {_seconds(window.slide_us)}" if window.every_us != window.width_us else ""
     return f"{_seconds(window.width_us)}{slide}{offset}{late}"
 

@@ -266,6 +266,13 @@ class Coordinator:
             tracked = self._operators.get((query, operator))
         return [] if tracked is None else tracked.progress()
 
+    def verdict(self, operator: str, uid: str) -> str:
+        """What the observer of an operator's store chose in its last batch; empty before the first."""
+        with self._changed:
+            tracked = [one for (_, name), one in self._operators.items() if name == operator]
+        batches = [batch for one in tracked if one.uid == uid for batch in one.progress()]
+        return batches[-1].verdict if batches else ""
+
     def operators(self, query: str) -> list[str]:
         """Names of the query's operators that have begun a batch."""
         with self._changed:

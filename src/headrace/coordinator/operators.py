@@ -104,6 +104,11 @@ class TrackedOperator:
             self._start_batch(request)
             self._begin_ms[request.batch] = self._clock.monotonic_ms() - begun_ms
 
+    @property
+    def uid(self) -> str:
+        """The id of the operator in the plan of the current start."""
+        return self._uid
+
     def begin(self, request: BeginRequest, upstream_ms: Sequence[int | None] = ()) -> Begun:
         """Answers one task. `upstream_ms` are the bounds that operators below set for the watermark."""
         with self._lock:

@@ -26,6 +26,7 @@ class PartProgress:
     segments: int
     apply_ms: float
     store: str
+    verdict: str = ""  # what an observer of the store counted and chose
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,7 @@ class BatchProgress:
     begin_ms: float = 0.0
     parts: tuple[PartProgress, ...] = ()  # the partitions, up to 64 of them
     reads: StateReads = NO_READS  # of state that memory did not have; the waits are part of `apply_ms`
+    verdict: str = ""  # what the observer of the partition with most rows counted and chose
 
     @property
     def seconds(self) -> float:
@@ -129,6 +131,7 @@ def total(batch: int, summaries: Iterable[Summary], begin_ms: float = 0.0) -> Ba
         prefetched=sum(part.prefetched for part in parts),
         prefetch_in_vain=sum(part.prefetch_in_vain for part in parts),
         store=", ".join(sorted({part.store for part in parts if part.store})),
+        verdict=max(parts, key=lambda part: part.rows_in).verdict if parts else "",
         open_ms=max((part.open_ms for part in parts), default=0.0),
         read_ms=max((part.read_ms for part in parts), default=0.0),
         compaction_ms=max((_compaction_ms(part) for part in parts), default=0.0),
@@ -175,6 +178,7 @@ def _parts(parts: Sequence[Summary]) -> tuple[PartProgress, ...]:
             segments=part.segments,
             apply_ms=part.apply_ms,
             store=part.store,
+            verdict=part.verdict,
         )
         for part in sorted(largest, key=lambda part: part.partition)
     )

@@ -20,6 +20,7 @@ from headrace.plan.epochs import base_of
 from headrace.plan.ids import new_write_id
 from headrace.plan.partitions.layouts import layout_at
 from headrace.plan.spec import OperatorSpec
+from headrace.plan.window import kind_of
 
 SPARK_STATE = "state"
 OWN_NODE = "headrace:"  # how Spark's metadata calls operators of ours
@@ -101,9 +102,9 @@ def refuse_store(spec: OperatorSpec) -> None:
             f"the state of operator {spec.name} is in RocksDB, which only its host can write",
             hint="leave .store('rocksdb') out of a new query, and write its initial state",
         )
-    if spec.window is not None and spec.window.session:
+    if kind_of(spec.window) in ("session", "settled"):
         raise QueryError(
-            f"operator {spec.name} holds sessions: their timers cannot be made of a table's rows",
+            f"operator {spec.name} has windows of each key's own: they cannot be made of a table's rows",
             hint="feed the rows through the query instead, as a batch of its source",
         )
 

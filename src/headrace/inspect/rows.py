@@ -16,10 +16,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.errors import QueryError
 from headrace.inspect.batches import fold_batch, kept_batch
 from headrace.kernels.sessions.rows import newest_order
 from headrace.plan.choice import adds
 from headrace.plan.spec import OperatorSpec
+from headrace.plan.window import kind_of
 from headrace.rows.arrays import U64
 from headrace.rows.layout import RowLayout
 from headrace.rows.run import Run
@@ -257,6 +259,11 @@ def rows_in(
     stored = Held(table_spec(spec), segments, closed_through_us)
     if spec.work.is_interactive:
         return CellRows(stored)
+    if kind_of(spec.window) == "settled":
+        raise QueryError(
+            f"operator {spec.name} has windows over rows in their order, which no table shows",
+            hint="read the results of the query instead",
+        )
     if spec.window is not None and spec.window.session:
         return SessionKept(stored) if spec.work.keeps_rows else SessionRows(stored)
     if spec.work.keeps_rows:

@@ -100,8 +100,13 @@ def window_text(window: Window | None) -> str:
     """A window in a few words."""
     if window is None:
         return "none"
+    if window.marker is not None:
+        return "rows up to a marker"
+    if window.count:
+        return f"{window.count} rows" + (f" every {window.step}" if window.step != window.count else "")
     if window.session:
-        text = f"sessions with a gap of {_duration(window.width_us)}"
+        gap = _duration(window.width_us) if window.until is None else "each row's own"
+        text = f"sessions with a gap of {gap}"
     elif window.every_us == window.width_us:
         text = f"tumbling, {_duration(window.width_us)}"
     else:

@@ -13,12 +13,13 @@ import numpy as np
 import pyarrow.compute as pc
 
 from headrace.kernels.groups.group import sort_rows
-from headrace.plan.types import VARIABLE, is_decimal
+from headrace.plan.types import is_decimal, is_variable
 from headrace.rows.arrays import I64, U64, Flags
 from headrace.rows.run import Run
 from headrace.store.rows.arrow import array_of
 from headrace.store.rows.groups import Groups
-from headrace.store.rows.kept_layout import InputSlot, valid_in
+from headrace.store.rows.kept_layout import InputSlot, KeptLayout, time_key, times_in, valid_in
+from headrace.store.settled.open_rows import markers
 
 _SIGN = np.uint64(1 << 63)
 
@@ -62,7 +63,7 @@ class Sorted:
 def order_keys(slot: InputSlot, rows: Run, valid: Flags) -> U64:
     """The order key of each row's value; of a null it is anything."""
     kind = slot.field.type
-    if kind in VARIABLE or is_decimal(kind):
+    if is_variable(kind) or is_decimal(kind):
         ranks = pc.rank(array_of(kind, rows.words, slot.word, rows.heap, valid), tiebreaker="dense")
         return np.ascontiguousarray(ranks.to_numpy(), np.uint64)
     column = np.ascontiguousarray(rows.words[:, slot.word])
@@ -100,3 +101,16 @@ def distinct(order: Sorted, keys: U64) -> Flags:
     begins = np.ones(len(values), np.bool_)
     begins[1:] = (values[1:] != values[:-1]) | (groups[1:] != groups[:-1])
     return begins
+
+
+def settled_order(layout: KeptLayout, rows: Run) -> Sequence[U64]:
+    """Keys of rows in windows over rows in their order, the most important last: time, marker, columns."""
+    window = layout.spec.window
+    assert window is not None
+    keys: list[U64] = []
+    for slot in reversed(layout.inputs):
+        values = Values.of(slot, rows)
+        keys += [np.where(values.valid, values.keys, np.uint64(0)), values.valid.astype(np.uint64)]
+    keys.append(markers(layout, window, rows).astype(np.uint64))
+    keys.append(time_key(times_in(layout, rows).view(np.uint64)))
+    return keys

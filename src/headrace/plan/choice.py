@@ -26,6 +26,7 @@ _WINDOWS: dict[WindowKind, str] = {
     "none": "without a window",
     "fixed": "over fixed windows",
     "session": "over sessions",
+    "settled": "over windows of rows in their order",
 }
 _STORES_OF: dict[Pattern, tuple[StoreName, ...]] = {
     "point_update": ("rmw",),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import uuid
-from dataclasses import asdict
 from functools import lru_cache
 
 from headrace.plan.spec import SPECS_KEPT, OperatorSpec
@@ -25,7 +24,7 @@ def spec_digest(spec: OperatorSpec) -> str:
     """
     members = {
         "keys": [field.type for field in spec.keys],
-        "window": asdict(spec.window) if spec.window else None,
+        "window": spec.window.to_json() if spec.window else None,
         "partitions": spec.partitions,
         **spec.work.digest(spec.inputs),
     }

@@ -127,7 +127,7 @@ def _to_json(spec: OperatorSpec) -> str:
     }
     members["keys"] = [asdict(field) for field in spec.keys]
     members["inputs"] = [asdict(field) for field in spec.inputs]
-    members["window"] = asdict(spec.window) if spec.window else None
+    members["window"] = spec.window.to_json() if spec.window else None
     members["shown"] = [asdict(column) for column in spec.shown]
     if not spec.shown:
         del members["shown"]  # as operators without it were written

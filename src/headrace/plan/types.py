@@ -2,7 +2,8 @@
 
 A type is written as a short name: `bool int8 int16 int32 int64 date timestamp timestamp_ntz duration
 float double string binary decimal(p,s)`. Spark's types map onto these one to one (structs are flattened
-in the JVM), and so do Arrow's.
+in the JVM), and so do Arrow's. A value of any other type is packed into bytes in the JVM; `packed <type>`
+names the type that the bytes are of.
 """
 
 from __future__ import annotations
@@ -30,15 +31,32 @@ _ARROW: dict[str, Any] = {
 _DECIMAL = re.compile(r"^decimal\((\d+),(-?\d+)\)$")
 
 FLOATING = frozenset({"float", "double"})
-VARIABLE = frozenset({"string", "binary"})
+_VARIABLE = frozenset({"string", "binary"})
+_PACKED = "packed "
 
 
 def arrow_type(name: str) -> pa.DataType:
     """The Arrow type that carries `name` over the wire."""
     if name in _ARROW:
         return _ARROW[name]
+    if is_packed(name):
+        return pa.binary()
     precision, scale = decimal_parts(name)
     return pa.decimal128(precision, scale)
+
+
+def packed_type(of: str) -> str:
+    """The state type of values of Spark's type `of` that are packed into bytes."""
+    return _PACKED + of
+
+
+def is_packed(name: str) -> bool:
+    return name.startswith(_PACKED)
+
+
+def is_variable(name: str) -> bool:
+    """Whether values are of any length, in a heap beside the rows."""
+    return name in _VARIABLE or is_packed(name)
 
 
 def is_decimal(name: str) -> bool:

@@ -1,12 +1,14 @@
-"""Windows: fixed windows and sessions, in microseconds."""
+"""Windows: fixed windows, sessions, and windows over rows in their order."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
 
-WindowKind = Literal["none", "fixed", "session"]
+_LATER = ("until", "count", "step", "marker")  # members of later releases
+
+WindowKind = Literal["none", "fixed", "session", "settled"]
 
 
 @dataclass(frozen=True)
@@ -15,6 +17,9 @@ class Window:
 
     Fixed: `start ≡ offset (mod slide)`. If the slide equals the width, windows tumble.
     Session: lasts from the first row of a key to `width` after its last row; the width is the gap.
+    With `until` each row has an end of its own, the width is 0, and the latest end is that of the session.
+    Settled: `count` rows of a key in the order of event time, a window every `step` rows; or all rows up to
+    the next one that is a marker. The width is 0.
     A closed window accepts late rows for `lateness_us`. `ends` only affects reading ahead.
     """
 
@@ -24,6 +29,14 @@ class Window:
     session: bool = False
     lateness_us: int = 0
     ends: str | None = None  # sessions: the input with the earliest expected end of the session
+    until: str | None = None  # sessions: the input with the end of a session of the row alone
+    count: int = 0  # settled: rows of a window
+    step: int = 0  # settled: rows from the start of a window to that of the next one
+    marker: str | None = None  # settled: the input that is true in the last row of a window
+
+    def to_json(self) -> dict[str, Any]:
+        """The members of JSON; those of later releases are left out where they are not used."""
+        return {name: value for name, value in asdict(self).items() if name not in _LATER or value}
 
     @property
     def every_us(self) -> int:
@@ -38,4 +51,6 @@ class Window:
 def kind_of(window: Window | None) -> WindowKind:
     if window is None:
         return "none"
+    if window.count or window.marker is not None:
+        return "settled"
     return "session" if window.session else "fixed"

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from headrace.plan.spec import Accumulator, Field, OperatorSpec
-from headrace.plan.types import VARIABLE, words
+from headrace.plan.types import is_variable, words
 
 LENGTH_BITS = 24
 LENGTH_MAX = (1 << LENGTH_BITS) - 1
@@ -94,7 +94,7 @@ class RowLayout:
     @cached_property
     def variable_key_words(self) -> tuple[int, ...]:
         """Words of the key that point into the heap: equal keys have equal bytes, not equal words."""
-        return tuple(slot.word for slot in self.keys if slot.field.type in VARIABLE)
+        return tuple(slot.word for slot in self.keys if is_variable(slot.field.type))
 
     @cached_property
     def variable_words(self) -> tuple[int, ...]:
@@ -103,6 +103,6 @@ class RowLayout:
             slot.word + (slot.accumulator.kind in ("first", "last"))
             for slot in self.accumulators
             if slot.accumulator.kind in ("min", "max", "first", "last")
-            and slot.accumulator.type in VARIABLE
+            and is_variable(slot.accumulator.type)
         )
         return (*self.variable_key_words, *values)

@@ -134,6 +134,7 @@ class Summary:
     segments: int = 0  # files that the version names
     spans: tuple[Span, ...] = ()  # phases before the acknowledgement, compactions since the last one
     reads: StateReads = NO_READS  # of state that memory did not have
+    verdict: str = ""  # what an observer of the store counted and chose
 
     @property
     def state_id(self) -> str:

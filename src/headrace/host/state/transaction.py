@@ -262,6 +262,7 @@ class PartitionTransaction:
             prefetched=ahead.ahead,
             prefetch_in_vain=ahead.in_vain,
             store=manifest.store,
+            verdict=self.store.verdict,
             run=manifest.run,
             open_ms=self._versions.opened_ms,
             read_ms=round(max(0.0, self._read_ms), 3),

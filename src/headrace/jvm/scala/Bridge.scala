@@ -1,5 +1,6 @@
 package org.apache.spark.sql.headrace
 
+import org.apache.spark.sql.Column
 import org.apache.spark.sql.catalyst.types.DataTypeUtils
 import org.apache.spark.sql.classic.{Dataset, SparkSession}
 import org.apache.spark.sql.types.{DataType, StructType}
@@ -26,6 +27,13 @@ object Bridge {
     val packets = PacketNode.over(plan, described.packetLimits)
     Internals.ofRows(df.sparkSession, StateNode(packets, plan.schema, results, described))
   }
+
+  /** Values of any type as bytes; with `isKey`, equal values have equal bytes. */
+  def pack(values: Column, isKey: Boolean): Column = Internals.changed(values, Packed(_, isKey))
+
+  /** The values, of the type given as JSON, that `pack` made bytes of. */
+  def unpack(bytes: Column, kind: String): Column =
+    Internals.changed(bytes, Unpacked(_, DataType.fromJson(kind)))
 
   /** The rows of a batch DataFrame as a stream that has them in its first batch only. */
   def firstBatch(df: Dataset[_]): Dataset[_] =

@@ -10,10 +10,12 @@ import org.apache.hadoop.fs.Path
 import scala.jdk.CollectionConverters._
 
 import org.apache.spark.rdd.RDD
+import org.apache.spark.sql.Column
 import org.apache.spark.sql.catalyst.InternalRow
-import org.apache.spark.sql.catalyst.expressions.{Attribute, PythonUDF}
+import org.apache.spark.sql.catalyst.expressions.{Attribute, Expression, PythonUDF}
+import org.apache.spark.sql.catalyst.optimizer.NormalizeFloatingNumbers
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan
-import org.apache.spark.sql.classic.{Dataset, SparkSession}
+import org.apache.spark.sql.classic.{Dataset, ExpressionUtils, SparkSession}
 import org.apache.spark.sql.execution.SparkPlan
 import org.apache.spark.sql.execution.python.MapInArrowExec
 import org.apache.spark.sql.execution.streaming.AvailableNowTrigger
@@ -139,6 +141,15 @@ object Internals {
         "driver and state host run different releases of headrace: install one everywhere")
     }
   }
+
+  // ── expressions: keys as Spark's own aggregates normalise them.
+
+  /** One NaN, no -0.0. */
+  def normalised(key: Expression): Expression =
+    if (NormalizeFloatingNumbers.needNormalize(key.dataType)) NormalizeFloatingNumbers.normalize(key) else key
+
+  def changed(column: Column, change: Expression => Expression): Column =
+    ExpressionUtils.column(change(ExpressionUtils.expression(column)))
 
   // ── plans
 

@@ -17,6 +17,10 @@ _OBSERVED = (
     "once they take half of their share of it"
 )
 _STORES: dict[WindowKind, FittingStores] = {
+    "settled": FittingStores(
+        ("aur",),
+        "rows wait until the watermark has passed them, then those of an open window lie together by key",
+    ),
     "fixed": FittingStores(("auto", "aar", "range", "memory", "rocksdb"), _OBSERVED.format("aar or range")),
     "session": FittingStores(("auto", "aur", "memory", "rocksdb"), _OBSERVED.format("aur")),
 }

@@ -18,6 +18,10 @@ from headrace.plan.work.stores import FittingStores
 HolisticKind = Literal["percentile", "approx_percentile", "mode", "top", "list", "set"]
 
 _STORES: dict[WindowKind, FittingStores] = {
+    "settled": FittingStores(
+        ("aur",),
+        "rows wait until the watermark has passed them, then those of an open window lie together by key",
+    ),
     "fixed": FittingStores(
         ("aar", "range", "memory", "rocksdb"),
         "rows are kept until their window closes, and windows close together (append, aligned read)",
@@ -81,11 +85,16 @@ class Holistic(Work):
         return _STORES.get(window)
 
     def to_json(self) -> dict[str, Any]:
+        if not self.results:  # the flat form would be that of a fold
+            return {
+                "work": {"name": self.name, "accumulators": [one.to_json() for one in self.accumulators]}
+            }
         return flat(self.accumulators, holistics=[asdict(result) for result in self.results])
 
     @classmethod
     def from_json(cls, members: dict[str, Any]) -> Self:
-        results = (HolisticResult(**{**r, "numbers": tuple(r["numbers"])}) for r in members["holistics"])
+        written = members.get("holistics", ())
+        results = (HolisticResult(**{**r, "numbers": tuple(r["numbers"])}) for r in written)
         return cls(tuple(results), accumulators_in(members))
 
     def digest(self, inputs: Inputs) -> dict[str, Any]:

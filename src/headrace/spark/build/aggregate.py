@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from headrace.errors import QueryError
 from headrace.plan.options import Options
@@ -22,10 +23,11 @@ from headrace.spark.build.upstream import time_inputs
 from headrace.spark.language.aggregates import Aggregate
 from headrace.spark.language.changelogs import KIND_COLUMN, changelog_of, kind_column
 from headrace.spark.language.columns import Resolved, case_insensitive, check_distinct
-from headrace.spark.language.distinct import kept
+from headrace.spark.language.distinct import ApproximateCount, estimated, kept
 from headrace.spark.language.plans import watermarks
 from headrace.spark.language.shown import shown_keys, typed
-from headrace.spark.language.windows import TimeWindow, event_time, expected_end, window_column, window_of
+from headrace.spark.language.windows import TimeWindow, event_time, window_column
+from headrace.spark.windows.plan import named, plan_window
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,22 +78,31 @@ class AggregateRequest:
         plan = (
             AccumulatorPlan(self.spark, ansi) if changelog is None else RetractingPlan(df, changelog, ansi)
         )
-        results = plan.add(aggregates)
+        results = self._estimated(plan.add(aggregates))
         changing = changelog is not None or emit == "changelog"
-        work = _distinct(plan, _retracting(plan) if changing else _work(plan))
-        ends = _expected_end(df, window, plan, whole is not None)
+        in_order = window is not None and window.emits_once
+        work = _distinct(plan, _retracting(plan) if changing else _work(plan, in_order))
+        windowed = plan_window(window, df, timed)
+        if windowed.ends is not None and whole is None:
+            raise QueryError(
+                "ends= says when to read the rows of a session, and these aggregates keep no rows",
+                hint="leave it out",
+            )
         keys = [key_of(df, key) for key in grouping.keys]
-        shown = window_column(self.spark, timed.type) if window and timed else None
-        fields, leaves, outputs = wire_keys(keys, shown)
+        fields, leaves, outputs = wire_keys([*keys, *windowed.bounds], F.lit(None))
+        if window and timed:
+            shown = window_column(self.spark, timed.type, windowed.bound_names(fields))
+            outputs = [shown if key is None else out for key, out in zip(keys, outputs, strict=False)]
         names = [key.name if key else "window" for key in keys] + [one.name for one in aggregates]
         upsert = [key.name if key else "window" for key in keys] if emit == "changelog" else None
         check_distinct([*names, KIND_COLUMN] if emit == "changelog" else names, case_insensitive(df))
+        in_plan = named(window, windowed, plan.window_input) if window else None
         spec = OperatorSpec(
             name=name_of(df, grouping.name),
             keys=tuple(fields),
             inputs=tuple(plan.fields),
             work=work,
-            window=replace(window_of(window, df), ends=ends) if window else None,
+            window=in_plan,
             emit=emit,
             timed=timed is not None,
             delays_ms=() if emit == "complete" else tuple(mark.delay_ms for mark in marks),
@@ -99,7 +110,7 @@ class AggregateRequest:
             shown=(*shown_keys(typed(keys), fields), *plan.shown_values(aggregates)),
         )
         time = event_time(self.spark, timed) if timed else None
-        rows = StreamRows(df, leaves, plan.columns, time)
+        rows = StreamRows(windowed.df, leaves, plan.columns, time)
         times = time_inputs([(df, timed if window else None)], () if emit == "complete" else marks)
         kinds = [kind_column()] if emit == "changelog" else []
         return Blueprint(spec, rows, times, [*outputs, *results, *kinds], upsert_keys=upsert)
@@ -112,6 +123,13 @@ class AggregateRequest:
         df, wraps = self.grouping.df, kept if emit == "final" else _unchanged
         return [planned(df, name, wraps(aggregate)) for name, aggregate in self.aggregates]
 
+    def _estimated(self, results: list[Column]) -> list[Column]:
+        """Results with counts of coupons turned into estimates."""
+        return [
+            estimated(result, one.buckets).alias(name) if isinstance(one, ApproximateCount) else result
+            for result, (name, one) in zip(results, self.aggregates, strict=True)
+        ]
+
     def _conditional(self, plan: Planned, timed: Resolved | None) -> Planned:
         """First and last with a condition order by the event time of the rows that meet it."""
         if plan.condition is None or timed is None:
@@ -120,9 +138,11 @@ class AggregateRequest:
         return replace(plan, by=order_of(self.grouping.df, time, plan.condition, plan.where))
 
 
-def _work(plan: AccumulatorPlan) -> Work:
+def _work(plan: AccumulatorPlan, in_order: bool) -> Work:
+    """A fold, unless rows are kept: for holistic results, or because their order is not known yet."""
     accumulators = tuple(plan.accumulators)
-    return Holistic(tuple(plan.holistics), accumulators) if plan.holistics else Fold(accumulators)
+    kept = plan.holistics or in_order
+    return Holistic(tuple(plan.holistics), accumulators) if kept else Fold(accumulators)
 
 
 def _unchanged(aggregate: Aggregate) -> Aggregate:
@@ -137,18 +157,3 @@ def _distinct(plan: AccumulatorPlan, work: Work) -> Work:
 def _retracting(plan: AccumulatorPlan) -> Work:
     rows = plan.count_rows()
     return Retracting(tuple(plan.accumulators), rows)
-
-
-def _expected_end(
-    df: DataFrame, window: TimeWindow | None, plan: AccumulatorPlan, kept: bool
-) -> str | None:
-    """The input with the expected end of a session, if the window names one."""
-    expected = expected_end(window, df)
-    if expected is None:
-        return None
-    if not kept:
-        raise QueryError(
-            "ends= says when to read the rows of a session, and these aggregates keep no rows",
-            hint="leave it out",
-        )
-    return plan.time(expected)

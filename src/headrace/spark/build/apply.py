@@ -17,7 +17,17 @@ from pyspark.sql import types as T
 
 from headrace.errors import QueryError
 from headrace.plan.options import Options
-from headrace.plan.spec import TIME, Field, Grouped, OperatorSpec, StoreName
+from headrace.plan.spec import (
+    TIME,
+    WINDOW_END,
+    WINDOW_START,
+    Field,
+    Grouped,
+    OperatorSpec,
+    StoreName,
+    output_columns,
+)
+from headrace.plan.types import is_packed
 from headrace.spark.build.aggregate import Grouping
 from headrace.spark.build.holistic_plan import check_kept
 from headrace.spark.build.parts import emit_of, key_of, name_of, supported, time_of, wire_keys
@@ -25,12 +35,15 @@ from headrace.spark.build.project import StreamRows
 from headrace.spark.build.recipe import Blueprint, InWorker
 from headrace.spark.build.upstream import time_inputs
 from headrace.spark.language.columns import Resolved, first_line, resolve
-from headrace.spark.language.keys import flatten
+from headrace.spark.language.keys import flatten, leaf_kinds
 from headrace.spark.language.marks import pattern_of
+from headrace.spark.language.packing import from_wire
 from headrace.spark.language.plans import watermarks
 from headrace.spark.language.shown import shown_keys, typed
-from headrace.spark.language.windows import event_time, expected_end, window_of
+from headrace.spark.language.types import state_type
+from headrace.spark.language.windows import event_time
 from headrace.spark.task.apply_calls import GroupCalls, Shown, Style
+from headrace.spark.windows.plan import named, plan_window
 
 SCHEMA_HINT = 'say it as a StructType, or as text such as "user string, total double"'
 
@@ -64,19 +77,22 @@ class ApplyRequest:
         timed = time_of(df, grouping.watermark_column, window, None, marks)
         assert timed is not None
         keys = [key_of(df, key) for key in grouping.keys]
-        fields, leaves, _ = wire_keys(keys, F.lit(None))
+        windowed = plan_window(window, df, timed)
+        fields, leaves, _ = wire_keys([*keys, *windowed.bounds], F.lit(None))
         shown, inputs, columns = _inputs(df, _shown_keys(keys), timed)
-        expected, ends = expected_end(window, df), None
-        if expected is not None:
-            ends = f"v{len(inputs)}"
-            inputs.append(Field(ends, "timestamp", expected.name))
-            columns.append(expected.column)
+
+        def window_input(column: Resolved) -> str:
+            inputs.append(Field(f"v{len(inputs)}", state_type(column.type, column.name), column.name))
+            columns.append(column.column)
+            return inputs[-1].name
+
+        in_plan = named(window, windowed, window_input)
         spec = OperatorSpec(
             name=name_of(df, grouping.name),
             keys=tuple(fields),
             inputs=tuple(inputs),
             work=Grouped(),
-            window=replace(window_of(window, df), ends=ends),
+            window=in_plan,
             emit=emit,
             timed=True,
             delays_ms=tuple(mark.delay_ms for mark in marks),
@@ -84,11 +100,15 @@ class ApplyRequest:
             shown=shown_keys(typed(keys), fields),
         )
         zone = str(self.spark.conf.get("spark.sql.session.timeZone"))
-        named = tuple(show for show, _ in _shown_keys(keys))
-        calls = GroupCalls(spec.name, self.func, self.style, takes_key, named, tuple(shown), schema, zone)
-        rows = StreamRows(df, leaves, columns, event_time(self.spark, timed))
+        key_shown = tuple(show for show, _ in _shown_keys(keys))
+        calls = GroupCalls(
+            spec.name, self.func, self.style, takes_key, key_shown, tuple(shown), schema, zone
+        )
+        rows = StreamRows(windowed.df, leaves, columns, event_time(self.spark, timed))
         times, marked = time_inputs([(df, timed)], marks), pattern_of(self.func)
-        return Blueprint(spec, rows, times, in_worker=InWorker(calls, schema), marked=marked)
+        bounds = dict(zip((WINDOW_START, WINDOW_END), windowed.bound_names(fields), strict=True))
+        in_worker = InWorker(calls, schema, _unpacked(spec, (*key_shown, *shown), bounds))
+        return Blueprint(spec, rows, times, in_worker=in_worker, marked=marked)
 
 
 def _shown_keys(keys: list[Resolved | None]) -> list[tuple[Shown, Resolved]]:
@@ -127,6 +147,25 @@ def _inputs(
         columns += [leaf.column for leaf in leaves]
         shown.append(Shown(field.name, column.type, column.nullable, names))
     return shown, fields, columns
+
+
+def _unpacked(spec: OperatorSpec, shown: tuple[Shown, ...], bounds: dict[str, str]) -> list[Column]:
+    """Results with packed columns as values again; none if results are as the function needs them.
+
+    `bounds` has the columns with the window's bounds, by the names under which the function reads them.
+    """
+    columns = output_columns(spec)
+    if WINDOW_START in bounds.values() and not any(is_packed(column.type) for column in columns):
+        return []
+    kinds: dict[str, T.DataType] = {}
+    for show in shown:
+        kinds.update(zip(show.leaves, leaf_kinds(show.type, show.nullable), strict=True))
+    return [
+        from_wire(F.col(column.name), kinds[column.name]).alias(column.name)
+        if is_packed(column.type)
+        else F.col(bounds.get(column.name, column.name)).alias(column.name)
+        for column in columns
+    ]
 
 
 def _is_same(key: Resolved, column: Resolved) -> bool:

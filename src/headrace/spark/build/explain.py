@@ -15,6 +15,7 @@ from headrace.monitor.records import window_text
 from headrace.plan.choice import Choice
 from headrace.plan.spec import OperatorSpec
 from headrace.plan.timing import Timing, choose_timing
+from headrace.spark.driver.driver import coordinator_for
 from headrace.spark.language.plans import analysed, operators, stateful_of_spark, watermarks
 
 _KEPT_AS = "_headrace_operators"
@@ -28,6 +29,7 @@ class Built:
     choice: Choice
     timing: Timing = "auto"
     python: str | None = None  # why it runs in Python workers; None: it runs in the JVM
+    uid: str = ""  # of the operator in Spark's plan
 
 
 @dataclass
@@ -47,6 +49,8 @@ def remember(df: DataFrame, built: Built) -> None:
 
 def explain(df: DataFrame) -> None:
     """Print the Headrace operators that a DataFrame goes through, with their stores.
+
+    If the state of an operator is observed and has run a batch, the observer's choice and counts follow.
 
     Parameters
     ----------
@@ -75,7 +79,11 @@ def specs_below(df: DataFrame) -> list[OperatorSpec]:
 def explained(df: DataFrame) -> str:
     """What `explain` prints."""
     marks, others = [mark.node for mark in watermarks(df)], stateful_of_spark(df)
-    texts = [_text(built, marks, others) for built in built_below(df)]
+    coordinator = coordinator_for(df.sparkSession)
+    texts = [
+        _text(built, marks, others, coordinator.verdict(built.spec.name, built.uid))
+        for built in built_below(df)
+    ]
     return "\n".join(texts) if texts else "no Headrace operator below this DataFrame"
 
 
@@ -91,7 +99,7 @@ def specs_of(df: DataFrame) -> dict[str, OperatorSpec]:
     return {built.spec.name: built.spec for built in built_below(df)}
 
 
-def _text(built: Built, marks: list[str], others: list[str]) -> str:
+def _text(built: Built, marks: list[str], others: list[str], verdict: str) -> str:
     spec, choice = built.spec, built.choice
     lines = [
         spec.name,
@@ -101,6 +109,8 @@ def _text(built: Built, marks: list[str], others: list[str]) -> str:
         f"  store   {choice.store}: {choice.reason}",
         f"  runs    {'in the JVM' if built.python is None else f'in Python workers: {built.python}'}",
     ]
+    if verdict:
+        lines.append(f"  seen    {verdict}")
     if spec.delays_ms and (spec.window is not None or spec.work.closes_by_watermark):
         lines.append(f"  timing  {_timing(built, marks, others)}")
     if spec.work.combined:

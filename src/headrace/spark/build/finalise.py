@@ -13,17 +13,25 @@ from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from headrace.errors import QueryError
 from headrace.plan.shown import ShownColumn, ShownKind
 from headrace.plan.spec import Accumulator, Field, HolisticResult, Kind, Overflow, result_columns
+from headrace.plan.types import is_packed
 from headrace.spark.build.holistic_plan import HolisticPlan
 from headrace.spark.build.planned import Planned
 from headrace.spark.language.aggregates import Function
 from headrace.spark.language.columns import Resolved
 from headrace.spark.language.internals import decimal_mean
 from headrace.spark.language.keys import flatten
-from headrace.spark.language.types import average_type, spark_type, state_type, sum_type
+from headrace.spark.language.packing import from_wire, to_wire
+from headrace.spark.language.types import (
+    average_type,
+    carried_type,
+    spark_type,
+    state_type,
+    sum_type,
+)
 
+CARRYING = frozenset({"first", "last", "min_by", "max_by"})  # values are not compared
 MOMENTS = frozenset({"var_samp", "var_pop", "stddev_samp", "stddev_pop"})
 
 
@@ -78,26 +86,27 @@ class AccumulatorPlan:
             return self._show(plan, "column", summed, self._result(summed).cast(plan.result))
         if plan.function == "avg":
             return self._average(plan, average_type(kind))
-        state = state_type(kind, plan.where)
-        name = self._input(plan.input, spark_type(state))
+        state = (carried_type if plan.function in CARRYING else state_type)(kind, plan.where)
+        name = self._carried(plan.input, state)
         index = self._accumulate(_kind(plan.function), name, state, by=self._order(plan))
-        plain = kind == spark_type(state)
-        made = self._result(index) if plain else self._result(index).cast(plan.result)
-        return self._show(plan, "column", index, made)
+        return self._show(plan, "column", index, from_wire(self._result(index), plan.result))
 
     def _show(self, plan: Planned, kind: ShownKind, index: int, made: Column) -> Column:
         """Records how an aggregate's result is made; returns the result itself."""
         columns = tuple(column.name for column in result_columns(index, self.accumulators[index]))
-        result = state_type(plan.result, plan.where)
+        result = carried_type(plan.result, plan.where)
         self.shown[plan.name] = ShownColumn(plan.name, kind, result, columns)
         return made
 
-    def time(self, base: Resolved) -> str:
-        """The wire name of an instant that no aggregate needs."""
-        return self._input(base, T.TimestampType())
+    def window_input(self, base: Resolved) -> str:
+        """The wire name of an instant or a flag that the window needs; no aggregate may read it."""
+        key, state = (self._base(base), "window"), state_type(base.type, base.name)
+        name = self._hold(key, base.column, state, base.name)
+        del self._inputs[key]
+        return name
 
     def _holistic(self, plan: HolisticPlan) -> Column:
-        name = self._input(plan.input, spark_type(plan.state))
+        name = self._carried(plan.input, plan.state, is_key=plan.compares)
         by = None
         if plan.by is not None:
             by = self._input(plan.by, spark_type(state_type(plan.by.type, f"column {plan.by.name}")))
@@ -156,6 +165,15 @@ class AccumulatorPlan:
         column = base.column if base.type == kind else base.column.cast(kind)
         return self._hold(key, column, state, base.name)
 
+    def _carried(self, base: Resolved, state: str, *, is_key: bool = False) -> str:
+        """The wire name of `base` in a state type that may be packed; keys have equal bytes if equal."""
+        if not is_packed(state):
+            return self._input(base, spark_type(state))
+        key = (self._base(base), f"{state} key" if is_key else state)
+        if key in self._inputs:
+            return self.fields[self._inputs[key]].name
+        return self._hold(key, to_wire(base.column, base.type, base.name, is_key=is_key), state, base.name)
+
     def _hold(self, key: tuple[int, str], column: Column, state: str, label: str) -> str:
         self._inputs[key] = len(self.fields)
         self.fields.append(Field(f"v{len(self.fields)}", state, label))
@@ -173,15 +191,20 @@ class AccumulatorPlan:
         """The wire name of an input whose values count once; no other aggregate may read it."""
         number = self._base(base)
         if number not in self.distincts:
-            (leaf, *more) = flatten(base.column, base.type, base.nullable, base.name)
-            if more:
-                raise QueryError(
-                    f"count_distinct of {base.name}, a struct, is not supported",
-                    hint="count one of its fields, or F.to_json(…) of it",
-                )
-            self.distincts[number] = self._hold((number, "distinct"), leaf.column, leaf.type, base.name)
+            state, column = self._distinct_values(base)
+            self.distincts[number] = self._hold((number, "distinct"), column, state, base.name)
             del self._inputs[number, "distinct"]
         return self.distincts[number]
+
+    def _distinct_values(self, base: Resolved) -> tuple[str, Column]:
+        """State type and column of values of which equal ones are equal on the wire."""
+        where = f"count_distinct of {base.name}"
+        if isinstance(base.type, T.StructType):
+            return carried_type(base.type, where, is_key=True), to_wire(
+                base.column, base.type, where, is_key=True
+            )
+        (leaf,) = flatten(base.column, base.type, base.nullable, base.name)
+        return leaf.type, leaf.column
 
     def _order(self, plan: Planned) -> str | None:
         """The wire name of the column that orders rows; None is the event time."""

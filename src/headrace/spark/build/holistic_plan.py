@@ -11,10 +11,14 @@ from pyspark.sql import types as T
 
 from headrace.errors import QueryError
 from headrace.plan.spec import Emit, HolisticResult
+from headrace.plan.types import is_packed
 from headrace.spark.language.columns import Resolved, first_line, resolve
 from headrace.spark.language.holistic import HolisticAggregate
-from headrace.spark.language.types import spark_type, state_type
+from headrace.spark.language.packing import from_wire
+from headrace.spark.language.types import carried_type, spark_type, state_type
 from headrace.spark.language.windows import TimeWindow
+
+COMPARING = ("set", "mode")  # equal values count as one
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,6 +36,11 @@ class HolisticPlan:
         return self.aggregate.many or self.aggregate.kind in ("top", "list", "set")
 
     @property
+    def compares(self) -> bool:
+        """Whether equal values must be equal on the wire."""
+        return self.aggregate.kind in COMPARING
+
+    @property
     def result(self) -> T.DataType:
         if self.aggregate.counted:
             return T.LongType()
@@ -45,6 +54,12 @@ class HolisticPlan:
         """The result in the user's type; a varchar is kept as a string, for one."""
         if self.aggregate.counted:
             return F.size(column).cast("bigint")
+        if is_packed(self.state):
+            return (
+                F.transform(column, lambda value: from_wire(value, self.value))
+                if self.listed
+                else from_wire(column, self.value)
+            )
         return column if self.value == spark_type(self.state) else column.cast(self.result)
 
 
@@ -61,7 +76,16 @@ def plan_holistic(df: DataFrame, name: str, aggregate: HolisticAggregate) -> Hol
             f"{where} of {values.name}, a {values.type.simpleString()}, is not a double",
             hint="turn intervals into numbers first, or use hr.approx_percentile",
         )
-    return HolisticPlan(aggregate, values, by, kind, state_type(kind, f"{where} of {values.name}"))
+    return HolisticPlan(
+        aggregate, values, by, kind, _state_of(aggregate, kind, f"{where} of {values.name}")
+    )
+
+
+def _state_of(aggregate: HolisticAggregate, kind: T.DataType, where: str) -> str:
+    """The state type of a value; only values that are not put into order may be packed."""
+    if aggregate.kind in ("list", *COMPARING) or (aggregate.kind == "top" and aggregate.by is not None):
+        return carried_type(kind, where, is_key=aggregate.kind in COMPARING)
+    return state_type(kind, where)
 
 
 def _value_type(df: DataFrame, aggregate: HolisticAggregate, values: Resolved, where: str) -> T.DataType:

@@ -13,7 +13,7 @@ from headrace.spark.language.changelogs import changelog_of
 from headrace.spark.language.columns import Resolved, resolve
 from headrace.spark.language.keys import flatten, rebuild
 from headrace.spark.language.plans import Watermark, operators_below
-from headrace.spark.language.windows import Session, Sliding, TimeWindow, is_wall_time
+from headrace.spark.language.windows import Sliding, TimeWindow, is_wall_time
 
 
 def supported(
@@ -52,9 +52,9 @@ def emit_of(requested: Emit | None, window: TimeWindow | None, marks: tuple[Wate
             'emit="final" (the default with a window) needs a watermark, or no window would ever close',
             hint='add .withWatermark("<event time>", "10 seconds") before groupBy, or say emit="changes"',
         )
-    if isinstance(window, Session) and not marks:
+    if window is not None and not window.aligned and not marks:
         raise QueryError(
-            "sessions need a watermark, or none would ever be over",
+            "sessions and windows of each key's own need a watermark, or none would ever be over",
             hint='add .withWatermark("<event time>", "10 seconds") before groupBy',
         )
     _refuse_windows(emit, window)
@@ -63,11 +63,18 @@ def emit_of(requested: Emit | None, window: TimeWindow | None, marks: tuple[Wate
 
 def _refuse_windows(emit: Emit, window: TimeWindow | None) -> None:
     """Sessions merge, and a sliding window shares its state with others."""
-    if emit == "complete" and isinstance(window, Session):
+    if window is None:
+        return
+    if emit != "final" and window.emits_once:
+        raise QueryError(
+            f'windows over rows in their order are emitted when they are complete, not with emit="{emit}"',
+            hint='say emit="final", or leave emit out',
+        )
+    if emit == "complete" and not window.aligned:
         raise QueryError(
             'emit="complete" over sessions would never forget one', hint='say emit="final" or "changes"'
         )
-    if emit == "changelog" and isinstance(window, Session | Sliding):
+    if emit == "changelog" and (isinstance(window, Sliding) or not window.aligned):
         raise QueryError(
             f'emit="changelog" over {type(window).__name__.lower()} windows is not possible',
             hint='take hr.tumbling(…), or say emit="final": a window that is emitted once never changes',

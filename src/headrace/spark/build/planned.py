@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from headrace.errors import QueryError
-from headrace.plan.types import VARIABLE, is_decimal
+from headrace.plan.types import is_decimal, is_variable
 from headrace.spark.build.holistic_plan import HolisticPlan, plan_holistic
 from headrace.spark.language.aggregates import Aggregate, Function
 from headrace.spark.language.by_column import OrderedAggregate
@@ -127,7 +127,7 @@ def order_of(df: DataFrame, written: str | Column, condition: Column | None, whe
     state, column = state_type(base.type, where), base.column
     if isinstance(base.type, T.DecimalType) and base.type.precision <= _LONG_DIGITS:
         column = (column * F.lit(10**base.type.scale)).cast("bigint")
-    elif state in VARIABLE or is_decimal(state):
+    elif is_variable(state) or is_decimal(state):
         raise QueryError(
             f"{where} {base.name}, a {base.type.simpleString()}, is not supported",
             hint="order by a number, a date or a timestamp; cast long decimals to double",

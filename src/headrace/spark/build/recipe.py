@@ -22,10 +22,10 @@ from headrace.plan.choice import Choice, Pattern, choose_for
 from headrace.plan.frontier import TimeInputs
 from headrace.plan.options import Options, read_options
 from headrace.plan.spec import OperatorSpec, StoreName
-from headrace.plan.types import VARIABLE
-from headrace.spark.bridge.describe import described
+from headrace.plan.types import is_variable
 from headrace.spark.bridge.load import LoadedBridge, bridge_for, bridge_reason
 from headrace.spark.build.combine import combines
+from headrace.spark.build.describe import described
 from headrace.spark.build.explain import Built, remember
 from headrace.spark.build.project import result_struct
 from headrace.spark.build.session import prepare
@@ -50,6 +50,12 @@ class InWorker:
 
     then: Then
     schema: T.StructType
+    unpacked: Sequence[Column] = ()  # the results with packed values as they were; empty: as they are
+
+    def after(self, results: DataFrame) -> DataFrame:
+        """What a worker makes of results that are in Spark's plan."""
+        rows = results.select(*self.unpacked) if self.unpacked else results
+        return rows.mapInArrow(self.then, self.schema)
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,14 +79,19 @@ class Blueprint:
         """Whether rows on their way to Python have a fixed size, apart from their keys."""
         if self.sized is not None:
             return self.sized
-        return not any(field.type in VARIABLE for field in self.spec.inputs)
+        return not any(is_variable(field.type) for field in self.spec.inputs)
 
     @property
     def schema(self) -> T.StructType:
         """The schema of the task's results."""
         if self.processor is not None:
             return self.processor.output
-        return result_struct(self.spec) if self.in_worker is None else self.in_worker.schema
+        return result_struct(self.spec) if self.in_task is None else self.in_task.schema
+
+    @property
+    def in_task(self) -> InWorker | None:
+        """What the operator's own task makes of results; only Spark's plan can unpack values."""
+        return None if self.in_worker is None or self.in_worker.unpacked else self.in_worker
 
 
 class Request(Protocol):
@@ -110,7 +121,7 @@ def build(request: Request) -> DataFrame:
     if bridge is None or in_worker:
         built = assemble(
             blueprint,
-            lambda rows: paced(bridge, rows, blueprint).mapInArrow(shipped(task), blueprint.schema),
+            lambda rows: in_python(paced(bridge, rows, blueprint), blueprint, task),
         )
         if blueprint.event_time is not None:
             built = built.withMetadata(blueprint.event_time, {WATERMARK_KEY: min(blueprint.spec.delays_ms)})
@@ -121,7 +132,8 @@ def build(request: Request) -> DataFrame:
         )
     if blueprint.upsert_keys is not None:
         built = marked(built, blueprint.upsert_keys)
-    remember(built, Built(blueprint.spec, choice, options.timing, bridge_reason(spark, options.bridge)))
+    python, uid = bridge_reason(spark, options.bridge), plan_of(task).uid
+    remember(built, Built(blueprint.spec, choice, options.timing, python, uid))
     return built
 
 
@@ -160,7 +172,7 @@ def make_task(spark: SparkSession, blueprint: Blueprint, options: Options) -> Ta
     """The seam to the state host: the function that Spark runs per partition."""
     uid, coordinator = str(uuid.uuid4()), coordinator_for(spark)
     coordinator.monitor(options)
-    then = None if blueprint.in_worker is None else blueprint.in_worker.then
+    then = None if blueprint.in_task is None else blueprint.in_task.then
     times, processor = blueprint.times, blueprint.processor
     task = stateful_task(blueprint.spec, uid, times, coordinator, options, then, processor)
     task.__name__ = TASK_PREFIX + blueprint.spec.name  # later operators recognise this one by it
@@ -189,9 +201,15 @@ def refuse_delayed_rows(blueprint: Blueprint) -> None:
 def in_jvm(bridge: LoadedBridge, rows: DataFrame, blueprint: Blueprint, text: str) -> DataFrame:
     """The rows through the operator in the JVM; a function of the user follows in a worker."""
     results = bridge.place(rows, result_struct(blueprint.spec).json(), text)
-    if blueprint.in_worker is None:
+    return results if blueprint.in_worker is None else blueprint.in_worker.after(results)
+
+
+def in_python(rows: DataFrame, blueprint: Blueprint, task: Task) -> DataFrame:
+    """The rows through the operator's task in a worker; a second one follows where values are unpacked."""
+    results = rows.mapInArrow(shipped(task), blueprint.schema)
+    if blueprint.in_worker is None or blueprint.in_task is not None:
         return results
-    return results.mapInArrow(blueprint.in_worker.then, blueprint.schema)
+    return blueprint.in_worker.after(results)
 
 
 def with_event_time(built: DataFrame, spec: OperatorSpec) -> DataFrame:

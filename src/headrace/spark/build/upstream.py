@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame
 from headrace.errors import QueryError
 from headrace.plan.frontier import TimeInputs
 from headrace.plan.spec import OperatorSpec
+from headrace.plan.window import kind_of
 from headrace.spark.build.explain import built_below
 from headrace.spark.language.columns import Resolved
 from headrace.spark.language.plans import Watermark, analysed, time_branches, watermark_paths
@@ -66,10 +67,10 @@ def _width_us(spec: OperatorSpec, time: Resolved, columns: frozenset[str]) -> in
         )
     if spec.window is None:
         return hold_us
-    if spec.window.session:
+    if kind_of(spec.window) != "fixed":
         raise QueryError(
-            f"event time {time.name} is not the window of {spec.name}, whose sessions may last for ever: "
+            f"event time {time.name} is not the window of {spec.name}, whose windows may last for ever: "
             "its rows could be older than any watermark",
-            hint='take the end of the session as event time: hr.tumbling(…, on="window")',
+            hint='take the end of the window as event time: hr.tumbling(…, on="window")',
         )
     return spec.window.width_us

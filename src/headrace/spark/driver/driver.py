@@ -211,6 +211,10 @@ class RunningCoordinator:
         """The last batches of an operator in the query's current start, oldest first."""
         return self._coordinator.progress(query, operator)
 
+    def verdict(self, operator: str, uid: str) -> str:
+        """What the observer of an operator's store chose in its last batch."""
+        return self._coordinator.verdict(operator, uid)
+
     def operators(self, query: str) -> list[str]:
         return self._coordinator.operators(query)
 

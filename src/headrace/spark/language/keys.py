@@ -1,5 +1,7 @@
 """Columns on the wire: structs flattened into leaves, floats of keys normalised, and put together again.
 
+A leaf that no state type holds, such as an array, is packed into bytes.
+
 `flatten` and `rebuild` walk a type in the same order. A struct that can be null adds a leaf that says
 whether it is, so that a null struct and a struct of nulls stay two keys.
 """
@@ -14,7 +16,8 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from headrace.errors import QueryError
-from headrace.spark.language.types import spark_type, state_type
+from headrace.spark.language.packing import from_wire, to_wire
+from headrace.spark.language.types import carried_type, spark_type
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,10 +35,9 @@ def flatten(
     """The leaves of a column; one without structs is its own leaf. Only a key's floats are normalised."""
     where = f"key {label}" if is_key else f"column {label}"
     if not isinstance(kind, T.StructType):
-        name = state_type(kind, where)
-        wire = spark_type(name)
-        cast = column if kind == wire else column.cast(wire)
-        return [Leaf(_normalised(cast, wire) if is_key else cast, name, label)]
+        name = carried_type(kind, where, is_key=is_key)
+        cast = to_wire(column, kind, where, is_key=is_key)
+        return [Leaf(_normalised(cast, spark_type(name)) if is_key else cast, name, label)]
     if not kind.fields:
         raise QueryError(f"{where} is a struct without fields")
     leaves = [Leaf(column.isNull(), "bool", f"{label} is null")] if nullable else []
@@ -51,11 +53,20 @@ def flatten(
     return leaves
 
 
+def leaf_kinds(kind: T.DataType, nullable: bool) -> list[T.DataType]:
+    """Spark's types of the leaves that `flatten` makes of a column."""
+    if not isinstance(kind, T.StructType):
+        return [kind]
+    kinds: list[T.DataType] = [T.BooleanType()] if nullable else []
+    for field in kind.fields:
+        kinds += leaf_kinds(field.dataType, nullable or field.nullable)
+    return kinds
+
+
 def rebuild(kind: T.DataType, nullable: bool, leaves: Iterator[Column]) -> Column:
     """The column again, from the leaves that `flatten` made of it."""
     if not isinstance(kind, T.StructType):
-        column = next(leaves)
-        return column if kind == spark_type(state_type(kind, "key")) else column.cast(kind)
+        return from_wire(next(leaves), kind)
     null = next(leaves) if nullable else None
     fields = [
         rebuild(field.dataType, nullable or field.nullable, leaves).alias(field.name)

@@ -16,6 +16,7 @@ from headrace.errors import QueryError
 from headrace.spark.language.aggregates import Aggregate, Function
 from headrace.spark.language.by_column import OrderedAggregate
 from headrace.spark.language.columns import first_line
+from headrace.spark.language.distinct import approx_count_distinct
 from headrace.spark.language.holistic import collect_list, collect_set
 
 HINT = "write the aggregate with hr.…, such as n=hr.count(); docs/limits.md lists what is missing"
@@ -35,6 +36,7 @@ _FUNCTIONS: dict[str, Function] = {
     "CollectSet": "collect_set",
     "MaxBy": "max_by",
     "MinBy": "min_by",
+    "HyperLogLogPlusPlus": "count_distinct",
 }
 
 
@@ -53,6 +55,9 @@ def from_mapping(functions: Mapping[str, str]) -> dict[str, Aggregate]:
     aliases = {"mean": "avg", "variance": "var_samp", "stddev": "stddev_samp"}
     named: dict[str, Aggregate] = {}
     for column, function in functions.items():
+        if function == "approx_count_distinct":
+            named[f"{function}({column})"] = approx_count_distinct(column)
+            continue
         name = aliases.get(function, function)
         if name not in get_args(Function):
             raise QueryError(f"agg: {function!r} is not an aggregate function", hint=HINT)
@@ -79,6 +84,8 @@ def _aggregate(df: DataFrame, alias: Any) -> Aggregate:
         raise QueryError(f"agg: {text} is not supported", hint=HINT)
     read, written = _column(df, children[0]), expression.filter()
     condition = _column(df, written.get()) if written.isDefined() else None
+    if _class(function) == "HyperLogLogPlusPlus":
+        return approx_count_distinct(read, float(function.relativeSD()), filter=condition)
     if name in ("max_by", "min_by"):
         return OrderedAggregate(name, read, _column(df, children[1]), filter=condition)
     if name == "collect_list":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, ClassVar
 
 from py4j.java_gateway import get_field
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -26,6 +26,13 @@ class TimeWindow:
 
     on: str | Column | None
     lateness: str | timedelta
+
+    aligned: ClassVar[bool] = True  # windows of all keys begin and end together
+    emits_once: ClassVar[bool] = False  # a window comes out when it is complete, never before
+
+    def planned(self, df: DataFrame, lateness_us: int) -> Window | None:
+        """The window in the plan; None: `window_of` knows the class."""
+        return None
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +77,9 @@ class Session(TimeWindow):
     '1 minute'
     """
 
-    gap: str | timedelta
+    aligned: ClassVar[bool] = False
+
+    gap: str | timedelta | Column
     ends: str | Column | None = None
 
 
@@ -153,7 +162,7 @@ def sliding(
 
 
 def session(
-    gap: str | timedelta,
+    gap: str | timedelta | Column,
     on: str | Column | None = None,
     *,
     lateness: str | timedelta = "0 seconds",
@@ -166,8 +175,11 @@ def session(
 
     Parameters
     ----------
-    gap : str or timedelta
-        For how long a key must be silent until its session is over, such as ``"10 seconds"``.
+    gap : str, timedelta or Column
+        For how long a key must be silent until its session is over, such as ``"10 seconds"``. A Column
+        gives each row a gap of its own, as in Spark: an interval, or a text such as ``"10 seconds"``. The
+        session then ends with the latest end of its rows. Rows whose gap is null or not above zero are
+        dropped.
     on : str or Column, optional
         The event time; by default the watermark's column, as for ``tumbling``.
     lateness : str or timedelta
@@ -213,6 +225,21 @@ def expected_end(window: TimeWindow | None, df: DataFrame) -> Resolved | None:
     return end
 
 
+def row_end(window: TimeWindow | None, df: DataFrame, timed: Resolved) -> Resolved | None:
+    """The end of a session of each row alone, if the gap is a column."""
+    if not isinstance(window, Session) or not isinstance(window.gap, Column):
+        return None
+    gap = resolve(df, window.gap, "the gap of a session")
+    if isinstance(gap.type, T.StringType):
+        gap = resolve(df, window.gap.cast("interval"), "the gap of a session")
+    if not isinstance(gap.type, T.DayTimeIntervalType | T.CalendarIntervalType):
+        raise QueryError(
+            f"the gap of a session, {gap.name}, is a {gap.type.simpleString()}",
+            hint="say an interval, such as F.make_dt_interval(…), or a text such as '10 seconds'",
+        )
+    return resolve(df, event_time(df.sparkSession, timed) + gap.column, "the end of a session")
+
+
 def window_of(window: TimeWindow, df: DataFrame) -> Window:
     """The window in microseconds; durations are read by Spark's own parser."""
     lateness = micros(df, window.lateness, "the lateness of a window")
@@ -220,11 +247,16 @@ def window_of(window: TimeWindow, df: DataFrame) -> Window:
         raise QueryError(
             f"a lateness of {window.lateness} is below zero", hint="say how long a closed window takes rows"
         )
+    planned = window.planned(df, lateness) if isinstance(window, TimeWindow) else None
+    if planned is not None:
+        return planned
+    if isinstance(window, Session) and isinstance(window.gap, Column):
+        return Window(0, session=True, lateness_us=lateness)
     if isinstance(window, Session):
         gap = _positive(df, window.gap, "sessions with a gap of {} never last", "the gap of a session")
         return Window(gap, session=True, lateness_us=lateness)
     if not isinstance(window, Tumbling | Sliding):
-        hint = "say hr.tumbling(…), hr.sliding(…) or hr.session(…)"
+        hint = "say hr.tumbling(…), hr.sliding(…), hr.session(…), hr.count_window(…) or hr.custom_window(…)"
         raise QueryError(f"{window!r} is not a window", hint=hint)
     width = _positive(df, window.width, "a window of {} has no width", "the width of a window")
     slide = width
@@ -308,9 +340,11 @@ def event_time(spark: SparkSession, resolved: Resolved) -> Column:
     return time
 
 
-def window_column(spark: SparkSession, kind: T.DataType) -> Column:
-    """The `window` struct of the output, for event times of `kind`."""
-    bounds = [F.col(WINDOW_START), F.col(WINDOW_END)]
+def window_column(
+    spark: SparkSession, kind: T.DataType, names: tuple[str, str] = (WINDOW_START, WINDOW_END)
+) -> Column:
+    """The `window` struct of the output, for event times of `kind`; `names` are those of its bounds."""
+    bounds = [F.col(name) for name in names]
     if is_wall_time(kind):
         raw = [same_micros(spark, bound, "TimestampType", "LongType") for bound in bounds]
         bounds = [same_micros(spark, bound, "LongType", "TimestampNTZType") for bound in raw]

@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import to_arrow_schema, to_arrow_type
 
@@ -22,6 +23,8 @@ from headrace.errors import QueryError
 from headrace.plan.spec import GROUP, TIME, WINDOW_END, WINDOW_START
 
 OUT_ROWS = 1 << 13  # results of small groups are sent together
+
+_PARTITION_BITS = 40  # a partition has fewer groups than this many bits count
 
 Style = Literal["arrow", "pandas"]
 
@@ -175,6 +178,14 @@ def groups_in(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
             parts.append(batch.slice(start, end - start))
     if parts:
         yield _by_time(parts)
+
+
+def numbered_apart(batches: Iterator[pa.RecordBatch], partition: int) -> Iterator[pa.RecordBatch]:
+    """Results whose group numbers are not those of another partition."""
+    for batch in batches:
+        at = batch.schema.get_field_index(GROUP)
+        numbers = pc.add(batch.column(at), pa.scalar(partition << _PARTITION_BITS, pa.int64()))
+        yield batch.set_column(at, batch.schema.field(at), numbers)
 
 
 def _by_time(parts: list[pa.RecordBatch]) -> pa.Table:

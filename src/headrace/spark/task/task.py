@@ -266,7 +266,14 @@ class Evaluation:
             results = self._exchange(
                 answer, owner, base_attempt, (batch for batch in mine if batch.num_rows)
             )
-            yield from results if self._plan.then is None else self._plan.then(results)
+            if self._plan.then is not None:
+                yield from self._plan.then(results)
+            elif self._plan.spec.work.returns_rows:
+                from headrace.spark.task.apply_calls import numbered_apart
+
+                yield from numbered_apart(results, owner["partition"])
+            else:
+                yield from results
 
     def _exchange(
         self,

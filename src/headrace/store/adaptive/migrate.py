@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from headrace.plan.spec import OperatorSpec, StoreName, Window
 from headrace.store.adaptive.memory import MemoryStore
-from headrace.store.adaptive.observe import Fit, Observed, Observer, best, fit
+from headrace.store.adaptive.observe import Fit, Observed, Observer, best, fit, verdict
 from headrace.store.adaptive.rewrite import by_time_files
 from headrace.store.append.range import open_range
 from headrace.store.base.contract import Store
@@ -76,6 +76,11 @@ class MovingStore(MemoryStore):
     @property
     def stored_as(self) -> StoreName:
         return self._stored_as
+
+    @property
+    def verdict(self) -> str:
+        target = self._target.store if self._target is not None else self.stored_as
+        return verdict(target, self.reason, self._observed())
 
     # ── observed ─────────────────────────────────────────────────────────────────────────────
 

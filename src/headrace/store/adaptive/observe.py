@@ -86,6 +86,15 @@ def best(observed: Observed, window: Window) -> Fit:
     )
 
 
+def verdict(store: StoreName, reason: str, observed: Observed) -> str:
+    """The layout, its reason and the counts that it rests on, for people."""
+    why = (
+        reason or f"{observed.held_bytes / observed.share_bytes:.0%} of its share of memory, so it may stay"
+    )
+    counts = f"{observed.rows_in:,} rows in, {observed.rows_read:,} read in {observed.groups:,} groups"
+    return f"{store}: {why}; counted: {counts}, {observed.pieces:,} pieces"
+
+
 @dataclass
 class Observer:
     """Counts of one store."""

@@ -72,8 +72,8 @@ def sessions_of(sessions: SessionLayout, layout: KeptLayout, live: Run, rows: Ru
     key = np.concatenate([np.arange(nulls), np.arange(width.null_words, width.null_words + count)])
     variable = np.isin(np.arange(kept.key_width), kept.variable_key_words)
     places: I64 = match(
-        live.order, live.words, live.heap, key.astype(np.int64), sessions.first_word, sessions.last_word,
-        rows.order, rows.words, rows.heap, np.arange(kept.key_width), kept.time_word, variable,
+        live.order, live.words, live.heap, key.astype(np.int64), sessions.match_word, sessions.last_word,
+        rows.order, rows.words, rows.heap, np.arange(kept.key_width), kept.match_word, variable,
     )  # fmt: skip
     return places
 

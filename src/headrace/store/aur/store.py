@@ -49,7 +49,7 @@ from headrace.store.base.room import (
 from headrace.store.base.share import PartialShare, Share
 from headrace.store.base.waits import StateWaits
 from headrace.store.rows.groups import Computations, groups_of
-from headrace.store.rows.kept_layout import KeptLayout, ordered, pieces_of, times_in
+from headrace.store.rows.kept_layout import KeptLayout, match_times_in, ordered, pieces_of, times_in
 from headrace.store.rows.slices import times_of
 from headrace.store.segments.reader import Segment
 from headrace.store.sessions import rows as session_rows
@@ -130,6 +130,7 @@ class AurStore(Store):
         if rows.num_rows:
             self.reader.seen_us = max(self.reader.seen_us or 0, int(times_of(rows).max()))
             self.sessions.fold(rows)
+            rows = self.sessions.layout.with_match_times(rows, self.watermark_us)
             self.log.add(pieces_of(self.layout, rows))
             self._make_room()
 
@@ -206,7 +207,8 @@ class AurStore(Store):
             live: Flags = times > dead
             old = np.flatnonzero(~live)
             if len(old):
-                live[old] = sessions.table.covers(run.order[old], times[old], dead)
+                at = match_times_in(self.layout, run)[old]
+                live[old] = sessions.table.covers(run.order[old], at, dead)
             return live
 
         of_sessions, spilled = sessions.gather(watermark_us), tuple(self.log.spilled)
@@ -270,7 +272,7 @@ class AurStore(Store):
             stored = of_kind(self.segments, session_rows.ROWS)[::-1]
             return stored_alive(sessions.layout, layout, stored, dead_through)
         covers = sessions.table.frozen_covers(dead_through)
-        return Alive(lambda run: covers(run.order, times_in(layout, run)), in_order=False)
+        return Alive(lambda run: covers(run.order, match_times_in(layout, run)), in_order=False)
 
     def _live_rows(self, dead_through: int) -> int:
         """About how many rows of an instance belong to live sessions, which are all in memory."""

@@ -114,6 +114,11 @@ class Store(ABC):
         return self.spec.store
 
     @property
+    def verdict(self) -> str:
+        """What an observer counted and chose; empty for a store that is not observed."""
+        return ""
+
+    @property
     def keeps_files(self) -> bool:
         """Whether committed segments must stay for now, because they are being rewritten."""
         return False

@@ -116,6 +116,10 @@ class DelegatingStore(Store):
         return self._inner.stored_as
 
     @property
+    def verdict(self) -> str:
+        return self._inner.verdict
+
+    @property
     def keeps_files(self) -> bool:
         return self._inner.keeps_files
 

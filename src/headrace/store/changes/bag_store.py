@@ -18,7 +18,8 @@ import pyarrow as pa
 
 from headrace.plan.columns import INSERT, UPDATE_AFTER
 from headrace.plan.spec import output_schema
-from headrace.rows.arrays import I64
+from headrace.rows.arrays import I64, U8, U64
+from headrace.rows.layout import RowLayout
 from headrace.rows.run import Run
 from headrace.store.changes.bag_rows import BagRows, BagShape, net
 from headrace.store.changes.differences import changes
@@ -27,6 +28,14 @@ from headrace.store.fold.rmw import SliceState
 from headrace.store.rows.arrow import heap_bytes, probe_of
 from headrace.store.rows.kept_layout import pieces_of
 from headrace.store.rows.slices import WHOLE
+
+
+def write_bags(layout: RowLayout, state: SliceState, ids: I64, keys: Run, bags: tuple[U64, U8]) -> None:
+    """Gives state rows new bags: pointers and the heap that they point into."""
+    (pointers, heap), slot, words = bags, layout.accumulators[0], keys.words
+    words[:, slot.word] = pointers
+    words[:, layout.key_width] = np.where(pointers != 0, np.uint64(1 << slot.has_bit), np.uint64(0))
+    state.table.fill(ids, words, heap)
 
 
 class BagRule(ABC):
@@ -92,15 +101,7 @@ class BagStore(ChangingStore):
         new = BagRows(pieces_of(shape.layout, rows), of_row.astype(np.int64), len(touched))
         signs = np.concatenate([np.ones(len(stored.of_row), np.int64), self._signs(new)])
         bags = net(shape, shape.joined(stored, new), signs)
-        order, offsets = self._rule.kept(bags)
-        pointers, heap = shape.packed(bags, order, offsets)
-        slot = self.layout.accumulators[0]
-        words = keys.words
-        words[:, slot.word] = pointers
-        words[:, self.layout.key_width] = np.where(
-            pointers != 0, np.uint64(1 << slot.has_bit), np.uint64(0)
-        )
-        state.table.fill(touched, words, heap)
+        write_bags(self.layout, state, touched, keys, shape.packed(bags, *self._rule.kept(bags)))
 
     def _signs(self, new: BagRows) -> I64:
         """The sign of each new row; it is cleared, so that a retraction equals its row."""

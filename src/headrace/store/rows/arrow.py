@@ -18,7 +18,7 @@ import pyarrow as pa
 from headrace.errors import QueryError
 from headrace.kernels.core.bytes import total, unpack
 from headrace.plan.spec import HASH, OperatorSpec, output_schema
-from headrace.plan.types import VARIABLE, arrow_type, is_decimal
+from headrace.plan.types import arrow_type, is_decimal, is_variable
 from headrace.rows.arrays import U8, U64, Flags
 from headrace.rows.layout import LENGTH_BITS, LENGTH_MAX, AccumulatorSlot, KeySlot, RowLayout
 from headrace.rows.run import Run
@@ -59,7 +59,7 @@ def column_of(array: pa.Array, kind: str) -> Column:
     """The words of an Arrow array that carries state type `kind`."""
     array = _plain(array, kind)
     valid = valid_of(array)
-    if kind in VARIABLE:
+    if is_variable(kind):
         words, heap = _pointers(array, valid)
         return Column(words.reshape(-1, 1), heap, valid)
     if kind == "bool":
@@ -99,7 +99,7 @@ def probe_of(layout: RowLayout, batch: pa.RecordBatch, keys: Sequence[KeySlot] |
 
 def heap_bytes(rows: pa.RecordBatch) -> int:
     """At most how many bytes of strings these rows can add to a heap."""
-    return int(sum(column.nbytes for column in rows.columns if str(column.type) in VARIABLE))
+    return int(sum(column.nbytes for column in rows.columns if is_variable(str(column.type))))
 
 
 def results_of(
@@ -160,7 +160,7 @@ def array_of(kind: str, words: U64, word: int, heap: U8, valid: Flags | None) ->
         pairs = np.ascontiguousarray(words[:, word : word + 2])
         return pa.Array.from_buffers(arrow_type(kind), n, [bitmap, pa.py_buffer(pairs)])
     values: npt.NDArray[Any] = np.ascontiguousarray(words[:, word])
-    if kind in VARIABLE:
+    if is_variable(kind):
         offsets = np.zeros(n + 1, np.int32)
         np.cumsum(values & np.uint64(LENGTH_MAX), out=offsets[1:])
         data = np.empty(int(offsets[-1]), np.uint8)

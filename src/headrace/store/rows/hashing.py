@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.kernels.core.spark_hash import SEED, add_heap, add_wide, add_words
-from headrace.plan.types import FLOATING, VARIABLE, decimal_parts, is_decimal
+from headrace.plan.types import FLOATING, decimal_parts, is_decimal, is_variable
 from headrace.rows.arrays import U64
 from headrace.store.rows.arrow import column_of
 
@@ -23,7 +23,7 @@ def hashes_of(columns: Sequence[tuple[pa.Array, str]], rows: int) -> U64:
     for array, kind in columns:
         column = column_of(array, kind)
         first = np.ascontiguousarray(column.words[:, 0])
-        if kind in VARIABLE:
+        if is_variable(kind):
             add_heap(hashes, first, column.heap, column.valid)
         elif is_decimal(kind) and decimal_parts(kind)[0] > _LONG_DIGITS:
             add_wide(hashes, first, np.ascontiguousarray(column.words[:, 1]), column.valid)

@@ -19,7 +19,7 @@ import pyarrow as pa
 from headrace.kernels.core.order import by_hash
 from headrace.kernels.segments.merge import take_rows
 from headrace.plan.spec import HASH, SIDE, TIME, Field, OperatorSpec, input_schema
-from headrace.plan.types import VARIABLE, words
+from headrace.plan.types import is_variable, words
 from headrace.rows.arrays import I64, U8, U64, Flags
 from headrace.rows.layout import LENGTH_BITS, KeySlot, RowLayout
 from headrace.rows.run import Run
@@ -67,6 +67,12 @@ class KeptLayout:
         return self.key_width + (len(self.spec.inputs) + 63) // 64
 
     @cached_property
+    def match_word(self) -> int:
+        """Where the time lies by which a row of a session is found again."""
+        until = None if self.spec.window is None else self.spec.window.until
+        return self.time_word if until is None else self.input(until).word
+
+    @cached_property
     def side_word(self) -> int | None:
         """Where the side of a join's row lies."""
         return self.time_word + 1 if self.spec.work.has_sides else None
@@ -91,7 +97,7 @@ class KeptLayout:
 
     @cached_property
     def variable_words(self) -> tuple[int, ...]:
-        inputs = (slot.word for slot in self.inputs if slot.field.type in VARIABLE)
+        inputs = (slot.word for slot in self.inputs if is_variable(slot.field.type))
         return (*self.variable_key_words, *inputs)
 
     def input(self, name: str) -> InputSlot:
@@ -156,6 +162,12 @@ def time_bound(time_us: int) -> int:
 def times_in(layout: KeptLayout, run: Run) -> I64:
     """The event time of each row in microseconds."""
     times: I64 = np.ascontiguousarray(run.words[:, layout.time_word]).view(np.int64)
+    return times
+
+
+def match_times_in(layout: KeptLayout, run: Run) -> I64:
+    """The time by which each row of a session is found again."""
+    times: I64 = np.ascontiguousarray(run.words[:, layout.match_word]).view(np.int64)
     return times
 
 

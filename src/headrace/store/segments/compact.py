@@ -149,7 +149,11 @@ def compact(
         return [(segment, number) for segment in reversed(segments) if number in segment.sections]
 
     sections = ((number, _watched(together(sources(number), chunk_rows), stop)) for number in numbers)
-    return write_segment(path, shape.width, sections, shape.variable_words)
+    meta = write_segment(path, shape.width, sections, shape.variable_words)
+    if not meta.rows:  # `together` left nothing
+        Path(path).unlink()
+        return None
+    return meta
 
 
 def _newest(shape: Shape, newest_first: Sequence[Source], chunk_rows: int) -> Iterator[Run]:

@@ -3,8 +3,10 @@
     row = key columns · ordinal · flags · the operator's accumulators · first time · last time · changed
 
 An operator that keeps its rows has one accumulator here: how many rows the session has; and a second one if
-the user says when sessions will end: the latest such time. The ordinal tells apart the sessions of one key
-and says nothing else. A session lasts from its first time to `gap` after its last one. `changed` counts the
+the user says when sessions will end: the latest such time; and where rows have ends, their earliest match
+time. The ordinal tells apart the sessions of one key
+and says nothing else. A session lasts from its first time to `gap` after its last one; where rows have ends
+of their own, its last time is the latest of these, and the gap is 0. `changed` counts the
 rows folded in since the last commit; what lies in a segment of an earlier epoch says nothing there.
 A session is dead, without a word about it anywhere, once its last time is at or below `dead_through` of the
 watermark.
@@ -27,7 +29,8 @@ from headrace.rows.arrays import I64, U64
 from headrace.rows.chunks import RESULT_ROWS
 from headrace.rows.layout import RowLayout
 from headrace.rows.run import Run
-from headrace.store.rows.arrow import results_of
+from headrace.store.rows.arrow import column_of, results_of
+from headrace.store.rows.slices import times_of
 from headrace.store.rows.take import rows_where
 
 ORDINAL = "__ordinal"
@@ -63,8 +66,10 @@ class SessionLayout:
         if not self.spec.work.keeps_rows:
             return self.spec.work.accumulators
         counted = (Accumulator("count", None, "int64"),)
-        ends = self.window.ends
-        return counted if ends is None else (*counted, Accumulator("max", ends, "timestamp"))
+        ends, until = self.window.ends, self.window.until
+        expected = () if ends is None else (Accumulator("max", ends, "timestamp"),)
+        matched = () if until is None else (Accumulator("min", until, "timestamp"),)
+        return (*counted, *expected, *matched)
 
     @cached_property
     def _keyed(self) -> OperatorSpec:
@@ -98,6 +103,13 @@ class SessionLayout:
         return self.rows.accumulators[-3].word
 
     @property
+    def match_word(self) -> int:
+        """Where the earliest match time of a session's rows lies, where rows are kept."""
+        if self.window.until is None or not self.spec.work.keeps_rows:
+            return self.first_word
+        return self.rows.accumulators[1 if self.window.ends is None else 2].word
+
+    @property
     def last_word(self) -> int:
         return self.rows.accumulators[-2].word
 
@@ -114,6 +126,26 @@ class SessionLayout:
     def dead_through(self, watermark_us: int | None) -> int:
         """Sessions, and rows by themselves, whose last time is at most this are gone for good."""
         return GONE if watermark_us is None else self.closed_through(watermark_us) - self.window.lateness_us
+
+    def row_ends(self, rows: pa.RecordBatch) -> I64:
+        """The last time of a session of each row alone: its own, or the end that it has."""
+        if self.window.until is None:
+            return times_of(rows)
+        ends: I64 = column_of(rows.column(self.window.until), "timestamp").words[:, 0].view(np.int64)
+        return ends
+
+    def with_match_times(self, rows: pa.RecordBatch, watermark_us: int | None) -> pa.RecordBatch:
+        """Kept rows with their match time in place of their end.
+
+        A row is found again by a time inside of its session. Where rows have ends, one may come at a time
+        at which a session has closed. So its match time is after all that was dead when it came.
+        """
+        until = self.window.until
+        if until is None or not self.spec.work.keeps_rows:
+            return rows
+        times = np.maximum(times_of(rows), self.dead_through(watermark_us) + 1)
+        at = rows.schema.get_field_index(until)
+        return rows.set_column(at, rows.schema.field(at), pa.array(times).cast(rows.schema.field(at).type))
 
     def firsts(self, run: Run) -> I64:
         times: I64 = np.ascontiguousarray(run.words[:, self.first_word]).view(np.int64)

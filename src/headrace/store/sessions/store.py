@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.kernels.core.order import by_hash
-from headrace.kernels.sessions.session import GONE
+from headrace.kernels.sessions.session import GONE, reach
 from headrace.plan.spec import OperatorSpec
 from headrace.rows.arrays import I64, U64, Ids
 from headrace.rows.chunks import RESULT_ROWS
@@ -112,7 +112,7 @@ class SessionStore(Store):
         """The rows that are not late; the others are counted."""
         if self.watermark_us is None:
             return rows
-        timely = times_of(rows) > self.layout.dead_through(self.watermark_us)
+        timely = self.layout.row_ends(rows) > self.layout.dead_through(self.watermark_us)
         if timely.all():
             return rows
         self.late_rows += int(np.count_nonzero(~timely))
@@ -126,8 +126,8 @@ class SessionStore(Store):
         of_row, keys = self._groups(rows)
         if not self.is_complete:
             self._load(stored.distinct(keys.order))
-        ids = self._sessions_of(of_row, keys, times_of(rows))
-        self.table.accumulate(ids, rows)
+        ids = self._sessions_of(of_row, keys, times_of(rows), self.layout.row_ends(rows))
+        self.table.accumulate(ids, self.layout.with_match_times(rows, self.watermark_us))
 
     def _groups(self, rows: pa.RecordBatch) -> tuple[Ids, Run]:
         """The number of each row's key, and the keys by number, with ordinals of zero."""
@@ -136,15 +136,16 @@ class SessionStore(Store):
         of_row, _ = known.upsert(probe_of(layout, rows, layout.keys[:-1]))
         return of_row, known.keys_of(np.arange(len(known)))
 
-    def _sessions_of(self, of_row: Ids, keys: Run, times: I64) -> Ids:
+    def _sessions_of(self, of_row: Ids, keys: Run, times: I64, row_ends: I64) -> Ids:
         """The table's row of each row's session."""
         order = _by_group_and_time(of_row, times)
         groups, ordered = of_row[order], times[order]
-        apart = np.diff(ordered) > self.layout.window.width_us
+        reached = ordered if self.layout.window.until is None else reach(groups, row_ends[order])
+        apart = ordered[1:] - reached[:-1] > self.layout.window.width_us
         begins = np.concatenate([[True], (np.diff(groups) != 0) | apart])
         heads = np.flatnonzero(begins)
         ends = np.append(heads[1:], len(order))
-        stretches = Stretches(groups[heads], ordered[heads], ordered[ends - 1], ends - heads)
+        stretches = Stretches(groups[heads], ordered[heads], reached[ends - 1], ends - heads)
         placed = self.table.place(keys, stretches, self._dead_through)
         ids: Ids = np.empty(len(order), np.int64)
         ids[order] = placed[np.cumsum(begins) - 1]

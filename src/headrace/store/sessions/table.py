@@ -131,7 +131,7 @@ class SessionTable(Table):
     def covers(self, hashes: U64, times: I64, dead_through: int) -> Flags:
         """Whether a live session may hold a row of each hash and time; it may if the hash is not here."""
         counts: Ids = np.empty(len(hashes), np.int64)
-        words = (self.sessions.first_word, self.sessions.last_word)
+        words = (self.sessions.match_word, self.sessions.last_word)
         session_match.covered(
             self._slots, self._rows, self._hashes, hashes, times, *words, dead_through, counts
         )
@@ -140,7 +140,7 @@ class SessionTable(Table):
 
     def frozen_covers(self, dead_through: int) -> Callable[[U64, I64], Flags]:
         """The same for the sessions as they are now, for any thread; all live ones are here."""
-        words = [self.sessions.first_word, self.sessions.last_word]
+        words = [self.sessions.match_word, self.sessions.last_word]
         bounds = np.ascontiguousarray(self._rows[: len(self), words])
         slots, present = self._slots.copy(), self.hashes.copy()
 

@@ -12,7 +12,7 @@ from headrace.kernels.core.bytes import total
 from headrace.kernels.tables import accumulate as kernel
 from headrace.kernels.tables import combine
 from headrace.plan.spec import Accumulator, partial_name
-from headrace.plan.types import VARIABLE, decimal_parts, is_decimal
+from headrace.plan.types import decimal_parts, is_decimal, is_variable
 from headrace.rows.arrays import U8, U64, Ids
 from headrace.rows.layout import AccumulatorSlot, RowLayout
 from headrace.store.rows.arrow import Column
@@ -65,7 +65,7 @@ class Fold:
 
     def heap_bytes(self, column: Column) -> int:
         """Heap bytes that folding this column takes at most."""
-        holds = self.accumulator.kind in ("min", "max", "first", "last") and self.column_type in VARIABLE
+        holds = self.accumulator.kind in ("min", "max", "first", "last") and is_variable(self.column_type)
         return int(total(column.words.reshape(-1))) if holds else 0
 
     def run(self, to: Arena, ids: Ids, column: Column, times: Column) -> None:
@@ -141,7 +141,7 @@ def combine_plan(folds: Sequence[Fold]) -> U64:
 
 def comparison(kind: str) -> int:
     """How values of a type compare (see `kernels.accumulate`)."""
-    if kind in VARIABLE:
+    if is_variable(kind):
         return kernel.VARIABLE
     if is_decimal(kind):
         return kernel.DECIMAL

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import cast, get_args
 
-from pyspark.sql import SparkSession
+from pyspark.sql import Column, SparkSession
 
 from headrace.errors import QueryError
 from headrace.plan.options import Options
@@ -17,7 +17,15 @@ from headrace.spark.build.joins.sides import SIDES, Side
 from headrace.spark.build.recipe import Blueprint
 from headrace.spark.build.upstream import time_inputs
 from headrace.spark.language.shown import shown_keys
-from headrace.spark.language.windows import Session, TimeWindow, event_time, window_column, window_of
+from headrace.spark.language.windows import (
+    Session,
+    Sliding,
+    TimeWindow,
+    Tumbling,
+    event_time,
+    window_column,
+    window_of,
+)
 
 _TIME_HINT = (
     'say .withWatermark("<event time>", …) on it, or name a column of both streams in the '
@@ -88,6 +96,15 @@ class JoinRequest:
 def _check(request: JoinRequest) -> None:
     if not isinstance(request.window, TimeWindow):
         raise QueryError(f"{request.window!r} is not a window", hint='say window=hr.tumbling("10 seconds")')
+    if not isinstance(request.window, Tumbling | Sliding | Session):
+        raise QueryError(
+            f"a join takes no window of the kind {type(request.window).__name__}",
+            hint="say hr.tumbling(…), hr.sliding(…) or hr.session(…)",
+        )
+    if isinstance(request.window, Session) and isinstance(request.window.gap, Column):
+        raise QueryError(
+            "the sessions of a join have one gap", hint='say it as in hr.session("10 seconds")'
+        )
     if isinstance(request.window, Session) and request.window.ends is not None:
         raise QueryError("a join of sessions takes no ends=", hint="leave it out")
     parts.check_sides((request.left, request.right))

@@ -19,6 +19,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 from headrace.errors import QueryError
 from headrace.plan.options import Options
 from headrace.plan.spec import HASH, TIME, Field, OperatorSpec, StoreName
+from headrace.plan.types import is_packed
 from headrace.plan.work.cells import CELL_FIELD, VALUE_FIELD, Cells
 from headrace.spark.asynchronous.processor import AsyncProcessor
 from headrace.spark.build.aggregate import Grouping
@@ -117,6 +118,13 @@ def keyed_spec(
     grouping: Grouping, fields: list[Field], work: Cells, marks: tuple[Watermark, ...], options: Options
 ) -> OperatorSpec:
     """An operator of user code over keyed state."""
+    for field in fields:
+        if is_packed(field.type):
+            raise QueryError(
+                f"key {field.label} is {field.type.removeprefix('packed ')}, and user code over state "
+                "takes plain keys and structs of them",
+                hint="group by a text of it, such as F.to_json(…)",
+            )
     return OperatorSpec(
         name=name_of(grouping.df, grouping.name),
         keys=tuple(fields),

@@ -1,0 +1,201 @@
+"""Protects windows of each key's own: by count, up to a marker, sessions whose rows have ends.
+
+Any cut of the rows into epochs, with epochs that break off, restarts, compactions and little memory, gives
+the windows of a plain model. State does not grow with the number of windows.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headrace.plan.spec import Window
+from headrace.testing.contracts.store_contract import SECOND, folding, keeping
+from headrace.testing.contracts.store_lab import StoreLab
+from headrace.testing.contracts.store_model import Row, name_of
+
+Result = tuple[str, int, int, int, list[Any]]  # key, start, end, rows, values
+
+
+@dataclass
+class OrderedModel:
+    """Windows over rows in their order, from all rows that were not late."""
+
+    window: Window
+    watermark_us: int | None = None
+    rows: list[Row] = field(default_factory=list)
+
+    def epoch(self, rows: Iterable[Row], watermark_us: int) -> list[Result]:
+        self.rows += [row for row in rows if self.watermark_us is None or row.time_us > self.watermark_us]
+        before, self.watermark_us = self.watermark_us, watermark_us
+        made = []
+        for key in sorted({row.key for row in self.rows}):
+            mine = [row for row in self.rows if row.key == key and row.time_us <= watermark_us]
+            mine.sort(
+                key=lambda row: (row.time_us, self._marks(row), row.value is not None, row.value or 0)
+            )
+            made += [
+                shown(key, part[0].time_us, part[-1].time_us + 1, part)
+                for part in self._windows(mine)
+                if before is None or part[-1].time_us > before
+            ]
+        return sorted(made)
+
+    def _marks(self, row: Row) -> bool:
+        return self.window.marker is not None and bool(row.value)
+
+    def _windows(self, rows: list[Row]) -> list[list[Row]]:
+        count, step = self.window.count, self.window.step
+        if count:
+            return [rows[at : at + count] for at in range(0, len(rows) - count + 1, step)]
+        ends = [at + 1 for at, row in enumerate(rows) if self._marks(row)]
+        return [rows[start:end] for start, end in zip([0, *ends], ends, strict=False)]
+
+
+@dataclass
+class EndsModel:
+    """Sessions whose rows have ends of their own; `value` is the end."""
+
+    lateness_us: int = 0
+    watermark_us: int | None = None
+    open: list[tuple[int, int, int, list[Row]]] = field(default_factory=list)  # key, start, end, rows
+
+    def epoch(self, rows: Iterable[Row], watermark_us: int) -> list[Result]:
+        for row in rows:
+            end = row.value or 0
+            if self.watermark_us is not None and end <= self.watermark_us:
+                continue
+            own = (row.key, row.time_us, end, [row])
+            for other in list(self.open):
+                if other[0] == row.key and other[1] <= own[2] and own[1] <= other[2]:
+                    self.open.remove(other)
+                    own = (row.key, min(own[1], other[1]), max(own[2], other[2]), own[3] + other[3])
+            self.open.append(own)
+        self.watermark_us = watermark_us
+        over = [one for one in self.open if one[2] <= watermark_us]
+        self.open = [one for one in self.open if one[2] > watermark_us]
+        return sorted(shown(key, start, end, rows) for key, start, end, rows in over)
+
+
+def shown(key: int, start: int, end: int, rows: list[Row]) -> Result:
+    return name_of(key), start, end, len(rows), sorted(row.value for row in rows if row.value is not None)
+
+
+def results(emitted: list[tuple[Any, ...]], *, kept: bool) -> list[Result]:
+    return sorted(
+        (key, start, end, count, sorted(rest[0]) if kept else [])
+        for key, start, end, count, *rest in emitted
+    )
+
+
+WINDOWS = {
+    "tumbling": Window(0, count=3, step=3),
+    "sliding": Window(0, count=4, step=2),
+    "each": Window(0, count=2, step=1),
+    "marker": Window(0, marker="v0"),
+}
+ROWS = st.builds(
+    Row,
+    st.integers(0, 5),
+    st.integers(0, 40).map(lambda s: s * SECOND),
+    st.sampled_from([None, 0, 0, 1, 2]),
+)
+EPOCHS = st.lists(
+    st.tuples(
+        st.lists(ROWS, max_size=25), st.integers(0, 12), st.sampled_from(["", "break", "reopen", "compact"])
+    ),
+    max_size=10,
+)
+
+
+@pytest.mark.parametrize("name", WINDOWS)
+@settings(max_examples=25, deadline=None)
+@given(epochs=EPOCHS, share=st.sampled_from([4096, 64 << 20]))
+def test_windows_in_order_are_the_models(name: str, epochs: Any, share: int) -> None:
+    spec = replace(keeping(WINDOWS[name]), store="aur")
+    with TemporaryDirectory() as folder:
+        lab, model = StoreLab(spec, Path(folder), share), OrderedModel(WINDOWS[name])
+        watermark = 0
+        for number, (rows, forward, event) in enumerate(epochs):
+            watermark += forward * SECOND
+            disturb(lab, rows, watermark, event, number)
+            assert results(lab.epoch(rows, watermark), kept=True) == model.epoch(rows, watermark)
+
+
+@pytest.mark.parametrize("kept", [False, True])
+@settings(max_examples=40, deadline=None)
+@given(epochs=EPOCHS, gaps=st.randoms(use_true_random=False), share=st.sampled_from([4096, 64 << 20]))
+def test_sessions_with_ends_are_the_models(
+    kept: bool, epochs: Any, gaps: random.Random, share: int
+) -> None:
+    window = Window(0, session=True, until="v0")
+    spec = replace(keeping(window), store="aur") if kept else folding(window, "final")
+    with TemporaryDirectory() as folder:
+        lab, model, watermark = StoreLab(spec, Path(folder), share), EndsModel(), 0
+        for number, (drawn, forward, event) in enumerate(epochs):
+            rows = [replace(row, value=row.time_us + gaps.randrange(1, 9) * SECOND) for row in drawn]
+            watermark += forward * SECOND
+            disturb(lab, rows, watermark, event, number)
+            ours = results(lab.epoch(rows, watermark), kept=False)
+            assert ours == [(*one[:4], []) for one in model.epoch(rows, watermark)]
+
+
+def disturb(lab: StoreLab, rows: list[Row], watermark_us: int, event: str, number: int) -> None:
+    """What must not matter: an epoch that breaks off, a restart, a compaction."""
+    if event == "break":
+        lab.broken(rows, watermark_us, number % 4)
+    elif event == "reopen":
+        lab.reopen()
+    elif event == "compact":
+        lab.compact()
+
+
+BOUNDED = {name: replace(keeping(window), store="aur") for name, window in WINDOWS.items()} | {
+    "ends": folding(Window(0, session=True, until="v0"), "final"),
+    "kept ends": replace(keeping(Window(0, session=True, until="v0")), store="aur"),
+}
+
+
+@pytest.mark.parametrize("name", BOUNDED)
+def test_state_does_not_grow_with_the_number_of_windows(name: str, tmp_path: Path) -> None:
+    lab = StoreLab(BOUNDED[name], tmp_path)
+    draw, sizes = random.Random(7), []
+    for number in range(60):
+        start = number * 60 * SECOND
+        times = [start + draw.randrange(60 * SECOND) for _ in range(400)]
+        values = [
+            time + draw.randrange(1, 5) * SECOND if "ends" in name else draw.randrange(3) for time in times
+        ]
+        lab.epoch([Row(draw.randrange(20), *row) for row in zip(times, values, strict=True)], start)
+        while lab.compact():
+            pass
+        sizes.append(sum(map(len, lab.content().values())))
+    assert max(sizes[50:]) <= 1.2 * max(sizes[5:15])
+
+
+def test_a_row_in_the_time_of_a_closed_session_begins_a_new_one(tmp_path: Path) -> None:
+    """The closed session's row is in the log still; it once counted as a row of the new session."""
+    lab = StoreLab(replace(keeping(Window(0, session=True, until="v0")), store="aur"), tmp_path, 4096)
+    first, second = (Row(1, 15 * SECOND, end * SECOND) for end in (16, 25))
+    lab.epoch([first], 12 * SECOND)
+    assert [row[:4] for row in lab.epoch([], 22 * SECOND)] == [(name_of(1), 15 * SECOND, 16 * SECOND, 1)]
+    assert lab.epoch([second], 23 * SECOND) == []
+    assert [row[:4] for row in lab.epoch([], 26 * SECOND)] == [(name_of(1), 15 * SECOND, 25 * SECOND, 1)]
+
+
+def test_a_compaction_that_leaves_nothing_writes_no_file(tmp_path: Path) -> None:
+    """All windows are complete, so that no key has rows; the segment without rows once broke the commit."""
+    lab = StoreLab(replace(keeping(WINDOWS["marker"]), store="aur"), tmp_path)
+    lab.epoch([Row(0, SECOND, 0)], 2 * SECOND)
+    lab.epoch([Row(0, 3 * SECOND, 1)], 4 * SECOND)
+    while lab.compact():
+        pass
+    assert lab.epoch([Row(0, 5 * SECOND, 1)], 6 * SECOND) != []
