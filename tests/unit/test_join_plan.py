@@ -161,11 +161,15 @@ def test_names_that_both_have_are_refused(people: hr.Stream, sales: hr.Stream) -
     refused(lambda: people.join(taken, on=[("id", "seller")], window=WINDOW), "called window", "rename")
 
 
-def test_types_that_no_state_holds_are_refused(people: hr.Stream, sales: hr.Stream) -> None:
+def test_values_of_any_type_are_carried_and_maps_are_no_keys(people: hr.Stream, sales: hr.Stream) -> None:
     listed = hr.Stream(sales.df.withColumn("tags", F.array("title")), "opened")
-    refused(
-        lambda: people.join(listed, on=[("id", "seller")], window=WINDOW), "column tags", "array<string>"
-    )
+    out = people.join(listed, on=[("id", "seller")], window=WINDOW)
+    assert out.schema["tags"].dataType.simpleString() == "array<string>"
+    mapped = [
+        hr.Stream(side.df.withColumn("m", F.create_map(F.lit(1), F.lit(2))), side.time)
+        for side in (people, sales)
+    ]
+    refused(lambda: mapped[0].join(mapped[1], on="m", window=WINDOW), "key m", "map<int,int>")
 
 
 def test_one_operator_on_both_sides_is_refused(people: hr.Stream) -> None:
