@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+from dataclasses import replace
 from pathlib import Path
 from typing import IO
 
@@ -20,6 +21,10 @@ from headrace.checkpoint.steps import Moment, Probe, unobserved
 from headrace.errors import StateMissing
 from headrace.host.state.service import PartitionService
 from headrace.plan.options import COMMIT_MODES, CommitMode
+from headrace.plan.partitions.groups import partition_of
+from headrace.plan.partitions.layouts import Origin, first_layout
+from headrace.plan.spec import HASH
+from headrace.recovery.redo import StateOf, redo
 from headrace.testing.faults.dying_service import dying_at, pausing_at
 from headrace.testing.simulation.simulation import QUERY, SPEC, Rows, State, batch_of, state_of
 from headrace.wire.contract import Ticket
@@ -30,6 +35,7 @@ BATCHES: list[Rows] = [
 ALL = [*BATCHES, [(f"key-{key}", 0) for key in range(9)]]  # the last one shows all that there is
 NEVER_IN_SYNC = {Moment.LOGGING, Moment.LOGGED, Moment.UPLOADING, Moment.UPLOADED, Moment.RETIRED}
 RECOVERY = {Moment.RECOVERING, Moment.RECOVERED}
+RESCALE = {Moment.RESCALING, Moment.RESCALED}
 
 
 class Query:
@@ -116,7 +122,7 @@ def moments(mode: CommitMode) -> list[Moment]:
     return [
         moment
         for moment in Moment
-        if moment not in RECOVERY and not (mode == "sync" and moment in NEVER_IN_SYNC)
+        if moment not in RECOVERY | RESCALE and not (mode == "sync" and moment in NEVER_IN_SYNC)
     ]
 
 
@@ -157,3 +163,44 @@ def test_a_host_killed_while_it_recovers_loses_nothing(
     query.stop_after(pausing_at(Moment.UPLOADING, 60, nth=3), last=2)
     assert query.die(dying_at(moment), first=3) == 2
     query.go_on(2)
+
+
+class Rescaled(Query):
+    """The query with three partitions from batch 3 on; one of them has all rows, as keys share a hash."""
+
+    def tickets(self, number: int) -> list[Ticket]:
+        self.attempt += 1
+        base, origin = None if number == 0 else number - 1, Origin(1) if number == 3 else None
+        is_new, start = number >= 3, f"start-{os.getpid()}"
+        spec = replace(SPEC, partitions=3 if is_new else 1)
+        rest = (number, base, self.attempt, str(self.folder / "shared"), 3, self.mode)
+        return [
+            Ticket(start, QUERY, spec, partition, *rest, by_range=is_new, origin=origin)
+            for partition in range(spec.partitions)
+        ]
+
+    def run(self, service: PartitionService, number: int) -> State:
+        begun = [service.begin(ticket) for ticket in self.tickets(number)]
+        rows = batch_of(ALL[number])
+        owner = partition_of(rows.column(HASH)[0].as_py(), len(begun))
+        owners = {partition_of(hashed, len(begun)) for hashed in rows.column(HASH).to_pylist()}
+        assert owners == {owner}
+        begun[owner].apply(rows)
+        results = [state_of(transaction.finish([])) for transaction in begun][owner]
+        for transaction in begun:
+            transaction.commit()
+        return results
+
+
+@pytest.mark.parametrize("nth", [1, 2, 3])
+@pytest.mark.parametrize("moment", sorted(RESCALE))
+@pytest.mark.parametrize("mode", COMMIT_MODES)
+def test_a_host_killed_while_partitions_change_loses_nothing(
+    tmp_path: Path, mode: CommitMode, moment: Moment, nth: int
+) -> None:
+    query = Rescaled(tmp_path, mode)
+    last = query.die(dying_at(moment, nth=nth))
+    assert last == 2
+    if mode != "sync":  # the base may be in the log only: the old partition publishes it, as hr.start does
+        redo(tmp_path / "local", StateOf(str(tmp_path / "shared"), QUERY, SPEC.name, first_layout(1)), last)
+    query.go_on(last)

@@ -67,6 +67,7 @@ def test_every_setting_is_read() -> None:
         "clock",
         "20g",
         "whole",
+        rescales=True,
     )
 
 

@@ -165,6 +165,17 @@ def opened(
     return rescaled_record
 
 
+def refuse_default_number(record: OperatorRecord, spec: OperatorSpec) -> None:
+    """Raises where a number of partitions that nobody set would rescale state: it follows the machine."""
+    number = record.known_layouts[-1].partitions
+    if record.begun and number != spec.partitions:
+        raise SettingError(
+            f"operator {spec.name} has {number} partitions, and the default on this machine is "
+            f"{spec.partitions}",
+            hint=f"set spark.headrace.partitions={number} to go on as before, or another number to rescale",
+        )
+
+
 def refuse_rescale(record: OperatorRecord, batch: int) -> None:
     """Raises where the store of the operator cannot have another number of partitions."""
     origin = record.origin(batch)

@@ -16,7 +16,13 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from headrace.checkpoint.beside.record_log import RecordLog
-from headrace.checkpoint.records import OperatorRecord, SmallFiles, default_location, opened
+from headrace.checkpoint.records import (
+    OperatorRecord,
+    SmallFiles,
+    default_location,
+    opened,
+    refuse_default_number,
+)
 from headrace.clock import SYSTEM_CLOCK, Clock
 from headrace.coordinator.belonging import followed, settle_owner
 from headrace.coordinator.claims import StageClaims, used_twice
@@ -145,6 +151,8 @@ class TrackedOperator:
         location = state_location(request.location, files.root)
         if stored is not None:
             stored = followed(self._view, request.query, stored, location)
+        if stored is not None and not request.rescales:
+            refuse_default_number(stored, request.spec)
         self._record = opened(stored, request.spec, location, request.batch, new=fresh, path=records.where)
         if stored is not None and isinstance(request, BeginRequest) and not request.new:
             self._refuse_unread(request, stored.begun)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from headrace.errors import StateCorrupt
@@ -39,10 +39,12 @@ class PlanRequest:
         None  # of the base by partition, from Spark's commit log; None: not recorded
     )
     times: TimeInputs = UNTIMED
+    rescales: bool = True  # whether the number of partitions was set
 
     @classmethod
     def of(cls, fields: dict[str, Any]) -> PlanRequest:
         operator, plan = fields["operator"], fields.get("plan") or {}
+        spec = OperatorSpec.from_json(operator["spec"])
         ids = fields.get("ids")
         return cls(
             query=fields["query"],
@@ -50,7 +52,7 @@ class PlanRequest:
             uid=fields["uid"],
             batch=fields["batch"],
             node=fields["node"],
-            spec=OperatorSpec.from_json(operator["spec"]),
+            spec=replace(spec, partitions=fields.get("partitions", spec.partitions)),
             location=operator["location"],
             new=operator["new"],
             retain=operator["retain"],
@@ -61,6 +63,7 @@ class PlanRequest:
             others=tuple(plan.get("others", ())),
             ids=None if ids is None else tuple(ids),
             times=TimeInputs.of(operator["times"]),
+            rescales=operator.get("rescales", True),
         )
 
 

@@ -28,6 +28,7 @@ class BeginRequest:
     location: str | None
     new: bool
     avoid: str | None = None
+    rescales: bool = True  # whether the number of partitions was set
     times: TimeInputs = UNTIMED
 
     @classmethod

@@ -63,6 +63,7 @@ class Options:
     cache: PolicyName = "timestamp"
     cache_disk: str = ""
     cache_fill: Fill = "ranges"
+    rescales: bool = False  # whether the number of partitions was set; a default one changes no state
 
 
 @dataclass(frozen=True)
@@ -230,7 +231,7 @@ SETTINGS: tuple[Setting, ...] = (
         "partitions",
         "number",
         "default parallelism",
-        "state partitions of an operator; another number rescales it at the next start",
+        "state partitions of an operator; state keeps its number unless this is set",
         _within(1, PARTITIONS_MAX),
     ),
     Setting(
@@ -392,7 +393,7 @@ def read_options(conf: Mapping[str, str], parallelism: int) -> Options:
                     f"{name} is not a setting", hint=did_you_mean(name, known, after="; ") + _valid()
                 )
             values[setting.field] = _parsed(name, setting, conf[name])
-    return Options(**values)
+    return Options(**values, rescales=f"{PREFIX}partitions" in conf)
 
 
 def _parsed(name: str, setting: Setting, text: str) -> Any:

@@ -43,6 +43,7 @@ def described(
                 "spec": spec.to_json(),
                 "location": plan.location,
                 "new": plan.new,
+                "rescales": plan.rescales,
                 "retain": plan.retain,
                 "commit": plan.commit,
                 "times": asdict(plan.times),

@@ -62,6 +62,7 @@ class TaskPlan:
     then: Then | None = None
     commit: CommitMode = "sync"
     processor: WorkerPlan | None = None
+    rescales: bool = True  # whether the number of partitions was set
 
     def __repr__(self) -> str:
         return f"TaskPlan({self.spec.name})"
@@ -117,6 +118,7 @@ def stateful_task(
             commit=options.commit,
             service=service_of(options),
             processor=processor,
+            rescales=options.rescales,
         )
     )
 
@@ -361,6 +363,7 @@ class Evaluation:
                 "spec": plan.spec.to_json(),
                 "location": plan.location,
                 "new": plan.new,
+                "rescales": plan.rescales,
                 "avoid": avoid,
                 "times": asdict(plan.times),
             },
