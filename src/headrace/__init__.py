@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from headrace.spark.api.merge import merge_into
     from headrace.spark.api.progress import progress, storage_waits
     from headrace.spark.api.start import start
+    from headrace.spark.api.stop import stop
     from headrace.spark.api.view import view
     from headrace.spark.asynchronous.processor import AsyncProcessor
     from headrace.spark.build.explain import explain
@@ -114,6 +115,7 @@ __all__ = [
     "stddev",
     "stddev_pop",
     "stddev_samp",
+    "stop",
     "storage_waits",
     "stream",
     "sum",
@@ -148,6 +150,7 @@ _HOMES = {
     "progress": "api.progress",
     "storage_waits": "api.progress",
     "start": "api.start",
+    "stop": "api.stop",
     "view": "api.view",
     "explain": "build.explain",
     "approx_count_distinct": "language.distinct",

@@ -26,7 +26,7 @@ from headrace.plan.partitions.layouts import Origin, first_layout
 from headrace.plan.spec import HASH
 from headrace.recovery.redo import StateOf, redo
 from headrace.testing.faults.dying_service import dying_at, pausing_at
-from headrace.testing.simulation.simulation import QUERY, SPEC, Rows, State, batch_of, state_of
+from headrace.testing.simulation.model import QUERY, SPEC, Rows, State, batch_of, state_of
 from headrace.wire.contract import Ticket
 
 BATCHES: list[Rows] = [

@@ -22,6 +22,7 @@ from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from headrace.host.process.locks import remove_socket
 from headrace.spark.driver.driver import coordinator_for
 from headrace.spark.task import task
 from headrace.testing.crash.input import SCHEMA
@@ -29,6 +30,7 @@ from headrace.testing.crash.queries import build
 
 PARTITIONS = 3
 PAUSED = "headrace.testing.faults.dying_service:open_dying?moment=publishing&pause_s=600"
+SLOW = PAUSED.replace("600", "2")
 
 
 def session(folder: Path) -> SparkSession:
@@ -144,6 +146,37 @@ def redo(folder: Path) -> None:
     (folder / "said.json").write_text(json.dumps(said))
 
 
+def pinned(folder: Path) -> None:
+    """A host dies between the acknowledgements, and no other executor has its disk."""
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    spark, plain = session(folder), task.task_of
+    spark.conf.set("spark.headrace.host.per", "executor")
+    spark.conf.set("spark.headrace.state.local", str(folder / "local-{machine}"))
+    spark.conf.set("spark.headrace.commit", "async")
+    task.task_of = lambda plan: plain(replace(plan, service=PAUSED))
+    query = run(spark, folder, "running", "pinned")
+    task.task_of = plain
+    before, coordinator = settled_hosts(spark, query), coordinator_for(spark)
+    killed = list(coordinator.hosts().values())
+    for host in killed:
+        os.kill(host.pid, signal.SIGKILL)
+    state = folder / "pinned" / "ck" / "headrace-state" / query
+    published = [path.name for path in state.glob("*/p*/manifests/*")]
+    while coordinator.hosts():  # until the driver counts them as lost
+        time.sleep(0.2)
+    for path in sorted((folder / "more").iterdir()):
+        shutil.copy2(path, folder / "in")
+    task.task_of = lambda plan: plain(replace(plan, service=SLOW))
+    run(spark, folder, "running", "pinned")
+    hosts = settled_hosts(spark, query)
+    spark.stop()
+    for host in killed:  # one without partitions is not started again, and nobody else cleans up
+        for name in ("unix", "door"):
+            remove_socket(Path(host.addresses[name].removeprefix("grpc+unix://")))
+    said = {"query": query, "published": published, "before": before, "hosts": hosts}
+    (folder / "said.json").write_text(json.dumps(said))
+
+
 def settled_hosts(spark: SparkSession, query: str) -> list[dict[str, Any]]:
     """Hosts as they are once every partition has been told of in a heartbeat."""
     deadline = time.monotonic() + 30
@@ -155,4 +188,4 @@ def settled_hosts(spark: SparkSession, query: str) -> list[dict[str, Any]]:
 
 
 if __name__ == "__main__":
-    (redo if sys.argv[2:] == ["redo"] else main)(Path(sys.argv[1]))
+    {"redo": redo, "pinned": pinned}.get("".join(sys.argv[2:]), main)(Path(sys.argv[1]))

@@ -131,6 +131,25 @@ def test_another_host_goes_on_from_the_log_of_one_that_died_with_its_executor(tm
     assert Counter(plain_rows(state)) == wanted.state["running"]
 
 
+def test_partitions_wait_for_their_log_and_the_end_for_the_last_state(tmp_path: Path, bridge: str) -> None:
+    write_input(tmp_path / "in", SEED, 1)
+    write_input(tmp_path / "more", SEED, REDO_FILES)
+    said = driven(tmp_path, "pinned", bridge=bridge)
+    assert said["published"] == [], "the hosts died between the two acknowledgements"
+    assert len(list(tmp_path.glob("local-*-x*"))) == 2, "executors share no disk"
+    assert placed(said["hosts"]) == placed(said["before"])
+    wanted = expected("running", batches(SEED)[:REDO_FILES])
+    for batch, rows in enumerate(wanted.emitted):
+        assert emitted(tmp_path / "pinned", batch) == rows
+    location = tmp_path / "pinned" / "ck" / "headrace-state"
+    state = read_state(location, said["query"], "running", REDO_FILES - 1)  # the end has waited for it
+    assert Counter(plain_rows(state)) == wanted.state["running"]
+
+
+def placed(hosts: list[dict[str, Any]]) -> dict[str, list[int]]:
+    return {host["machine"]: host["partitions"] for host in hosts}
+
+
 def published(location: Path, query: str, version: int) -> StateAt:
     """The state once the hosts, which leave with the driver, have finished their commits."""
     deadline = time.monotonic() + 60

@@ -5,6 +5,8 @@ batches, memory of queries that end, and the host's door against callers who do 
 from __future__ import annotations
 
 import json
+import os
+import signal
 import stat
 import time
 from collections.abc import Callable, Iterator
@@ -19,6 +21,8 @@ from streaming_case import Case, Rows
 
 import headrace as hr
 from headrace.plan.spec import input_schema
+from headrace.plan.times import TIMES
+from headrace.spark.bridge import describe
 from headrace.wire.calls import connect
 from headrace.wire.contract import Ticket
 
@@ -106,6 +110,23 @@ def test_a_host_killed_between_batches_is_replaced(
     assert sorted(got) == CHANGED
     assert query.exception() is None
     assert killed != [host.pid for host in case.coordinator.hosts().values()]
+
+
+def test_a_hung_host_is_ended_and_its_process_named(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process is stopped, so it keeps its lock and its socket and answers nothing."""
+    monkeypatch.setattr(describe, "TIMES", replace(TIMES, host_watch_s=0.2, host_hung_s=2.0))
+    case.kill_hosts()  # the next one is watched with these times
+    case.feed(*FIRST)
+    got = case.run(case.totals())
+    await_condition(lambda: len(case.coordinator.hosts()) == 1, "no heartbeat")
+    (host,) = case.coordinator.hosts().values()
+    os.kill(host.pid, signal.SIGSTOP)
+    case.feed(*SECOND)
+    got += case.run(case.totals())
+    assert sorted(row[1:] for row in got) == CHANGED
+    await_condition(lambda: not Path(f"/proc/{host.pid}").exists(), "the process that hung is still there")
+    folder = Path(str(case.spark.conf.get("spark.headrace.state.local"))) / case.coordinator.application
+    assert any(f"process {host.pid}" in path.read_text() for path in folder.glob("host-*.log"))
 
 
 def test_an_ended_query_leaves_the_hosts_memory_and_a_running_one_keeps_its(

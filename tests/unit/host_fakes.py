@@ -136,6 +136,12 @@ def open_fake(memory_bytes: int, local: Path) -> FakeService:
     return FakeService()
 
 
+def open_slow(memory_bytes: int, local: Path) -> FakeService:
+    """A host that never gets ready."""
+    threading.Event().wait(600)
+    return FakeService()
+
+
 def open_masked(memory_bytes: int, local: Path) -> FakeService:
     """The main thread, which opens the service, takes no SIGTERM any more; older threads do."""
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})

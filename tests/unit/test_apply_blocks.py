@@ -12,7 +12,7 @@ import pytest
 from headrace.host.state.service import PartitionService
 from headrace.plan.spec import HASH
 from headrace.store.fold.rmw import RmwStore
-from headrace.testing.simulation.simulation import SPEC, batch_of, state_of
+from headrace.testing.simulation.model import SPEC, batch_of, state_of
 from headrace.wire.contract import Ticket
 
 KEYS, ROWS, SENT, BLOCK = 97, 400, 20, 32

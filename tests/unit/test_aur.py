@@ -245,7 +245,6 @@ def test_a_compaction_keeps_what_was_alive_when_it_was_planned(
     planned = []
     for few_bytes in (FEW_BYTES, -1):
         monkeypatch.setattr("headrace.store.aur.store.FEW_BYTES", few_bytes)
-        store_of(lab).compacted_us.clear()
         planned.append(lab.store.maintenance())
     run(30, 35)
     written = []
@@ -257,6 +256,21 @@ def test_a_compaction_keeps_what_was_alive_when_it_was_planned(
         written.append(path.read_bytes())
     assert written[0] == written[1]
     assert lab.epoch([], 200 * SECOND) == model.epoch([], 200 * SECOND)
+
+
+@pytest.mark.usefixtures("uniform")
+def test_a_compaction_that_no_version_takes_is_planned_again(tmp_path: Path) -> None:
+    """A partition whose lane is busy drops the job; the sessions do not wait a whole gap for the next."""
+    lab, model = lab_in(tmp_path, 0.02, 64 << 20)
+    for now in range(1, 30):
+        rows = [Row(0, now * SECOND, now), *(Row(now * 400 + key, now * SECOND, key) for key in range(400))]
+        assert lab.epoch(rows, (now - 3) * SECOND) == model.epoch(rows, (now - 3) * SECOND)
+    dropped, again = lab.store.maintenance(), lab.store.maintenance()
+    assert dropped is not None
+    assert again is not None
+    assert again.inputs == dropped.inputs
+    assert lab.compact()
+    assert store_of(lab).compacted_us == {LOGS[0]: store_of(lab).watermark_us}
 
 
 def test_rows_are_split_by_hash_and_none_is_lost() -> None:

@@ -12,7 +12,7 @@ from test_commit_behind import Host
 
 from headrace.errors import TryAgain
 from headrace.plan.options import CommitMode
-from headrace.testing.simulation.simulation import State, batch_of, state_of
+from headrace.testing.simulation.model import State, batch_of, state_of
 from headrace.wire.contract import Ticket
 
 

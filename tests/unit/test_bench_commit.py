@@ -12,7 +12,7 @@ from headrace.bench.commit.report import Outcome, growth, ratios_of
 from headrace.bench.commit.run import far_storage
 from headrace.host.process.main import open_by_name
 from headrace.spark.task import task
-from headrace.testing.simulation.simulation import SPEC
+from headrace.testing.simulation.model import SPEC
 
 
 def outcome(*took_ms: float, critical: float = 0.0) -> Outcome:

@@ -26,6 +26,7 @@ from headrace.checkpoint.log import LocalLog
 from headrace.checkpoint.logged_files import seal_entry
 from headrace.checkpoint.pipeline import CommitPipeline
 from headrace.checkpoint.steps import Moment
+from headrace.coordinator.ended import resident_queries
 from headrace.errors import StateMissing, TryAgain
 from headrace.host.state.service import PartitionService
 from headrace.host.state.upkeep import Upkeep
@@ -33,7 +34,7 @@ from headrace.plan.options import CommitMode
 from headrace.store.segments.writer import write_segment
 from headrace.testing.clock import ManualClock
 from headrace.testing.faults.faulty_blobs import FaultyBlobs, Outcome
-from headrace.testing.simulation.simulation import QUERY, SPEC, State, batch_of, state_of
+from headrace.testing.simulation.model import QUERY, SPEC, State, batch_of, state_of
 from headrace.testing.simulation.stepped_crew import SteppedExecutor, SteppedJobs, stepped_crew
 from headrace.wire.contract import Hidden, Summary, Ticket
 
@@ -426,6 +427,25 @@ def test_ended_queries_keep_neither_memory_nor_files(host: Host, is_published: b
         host.jobs.drain()
         host.service.ended([query])
         assert host.service.status()["partitions"] == []
+
+
+def test_two_hundred_ended_queries_leave_what_five_leave(tmp_path: Path) -> None:
+    """Memory, descriptors and disk of a host whose application starts queries without end."""
+    host = Host(tmp_path)
+
+    def left(queries: range) -> tuple[int, ...]:
+        for number in queries:
+            for batch in range(2):
+                host.run(batch, query=f"query-{number}")
+            host.service.ended([f"query-{number}"])  # its last epoch is not published yet
+            host.jobs.drain()
+            host.service.ended(resident_queries(host.service.status()))
+        files = len(list(host.local.rglob("*")))
+        status, descriptors = host.service.status(), len(os.listdir("/proc/self/fd"))
+        return files, descriptors, len(status["partitions"]), host.service.starts
+
+    assert left(range(5)) == left(range(5, 200))
+    host.service.close()
 
 
 def test_a_query_that_ended_starts_again(host: Host) -> None:

@@ -15,9 +15,10 @@ from host_fakes import counting
 from headrace.checkpoint.beside.local_files import LocalFiles
 from headrace.checkpoint.beside.record_log import stored_record
 from headrace.coordinator.claims import StageClaims
-from headrace.coordinator.core import Coordinator, HostReport
+from headrace.coordinator.core import Coordinator
 from headrace.coordinator.operators import TrackedOperator, state_location
-from headrace.coordinator.placement import owner_of
+from headrace.coordinator.placing.machines import HostReport
+from headrace.coordinator.placing.placement import owner_of
 from headrace.coordinator.progress import total
 from headrace.coordinator.requests import BeginRequest
 from headrace.errors import Fenced, HeadraceError, QueryError
@@ -147,7 +148,7 @@ def test_batches_follow_each_other(coordinator: Coordinator, view: View) -> None
     answer = coordinator.begin(BEGIN)
     assert answer["base"] is None
     assert answer["location"] == "/ck/headrace-state"
-    assert answer["partitions"] == [{"partition": 0, "machine": "a", "address": None}]
+    assert answer["partitions"] == [{"partition": 0, "machine": "a", "address": None, "door": None}]
     coordinator.begin(replace(BEGIN, partition=1, task=1, attempt=1))
     assert len(view.files.list("headrace-operators/counts.log")) == 1, "once per operator and batch"
     commit(coordinator, 0, 0, 1)
@@ -421,10 +422,12 @@ def test_a_partition_stays_where_it_is(coordinator: Coordinator, clock: ManualCl
     clock.advance_ms(5_000)
     heard(coordinator, "a")
     answer = coordinator.begin(replace(BEGIN, batch=1, stage=2, machine="b"))
-    assert answer["partitions"] == [{"partition": 0, "machine": "a", "address": "grpc+tcp://a:1"}]
+    assert answer["partitions"] == [
+        {"partition": 0, "machine": "a", "address": "grpc+tcp://a:1", "door": None}
+    ]
     clock.advance_ms(TIMES.host_lost_s * 1000 + 1)
     answer = coordinator.begin(replace(BEGIN, batch=1, stage=2, machine="b", attempt=1))
-    assert answer["partitions"] == [{"partition": 0, "machine": "b", "address": None}]
+    assert answer["partitions"] == [{"partition": 0, "machine": "b", "address": None, "door": None}]
     assert set(coordinator.hosts()) == set()
 
 
@@ -432,7 +435,7 @@ def test_an_unreachable_owner_is_replaced(coordinator: Coordinator) -> None:
     coordinator.begin(BEGIN)
     heard(coordinator, "a")
     answer = coordinator.begin(replace(BEGIN, machine="b", attempt=1, avoid="a"))
-    assert answer["partitions"] == [{"partition": 0, "machine": "b", "address": None}]
+    assert answer["partitions"] == [{"partition": 0, "machine": "b", "address": None, "door": None}]
 
 
 def test_ending_is_told(coordinator: Coordinator) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import textwrap
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -22,9 +24,12 @@ from pyarrow import flight
 from headrace.coordinator.core import Coordinator
 from headrace.coordinator.server import CoordinatorServer
 from headrace.errors import HostUnavailable
+from headrace.host.process import hung
+from headrace.host.process.hung import HungWatch, answers, end_hung, ended
 from headrace.host.process.lifecycle import HostAddress, ensure_host, environment, find_host
 from headrace.host.process.locks import lock_within, remove_socket, socket_path
 from headrace.host.process.settings import HostPaths, HostSettings
+from headrace.plan.times import TIMES
 from headrace.wire.calls import call, connect
 from headrace.wire.client import Connections, HostClient
 from headrace.wire.contract import Ticket
@@ -187,6 +192,52 @@ def test_a_killed_host_is_replaced(settings: HostSettings) -> None:
     assert second.pid != first.pid
     assert not Path(first.address.removeprefix("grpc+unix://")).exists()
     connections.close()
+
+
+def test_a_hung_host_is_ended_and_replaced(settings: HostSettings) -> None:
+    """A stopped process keeps its lock and accepts connections, but answers nothing."""
+    first = ensure_host(settings)
+    assert answers(first.door, SECRET, 30)
+    assert end_hung(settings, 30) is None
+    os.kill(first.pid, signal.SIGSTOP)
+    assert not answers(first.door, SECRET, 0.2)
+    assert ensure_host(settings) == first, "it looks alive"
+    assert end_hung(settings, 0.2) == first.pid
+    gone(first.pid)
+    second = ensure_host(settings)
+    assert second.pid != first.pid
+    assert answers(second.door, SECRET, 30)
+    assert answers(first.door, SECRET, 30), "whoever talks to an ended host notices it"
+    error = ended("here", first.pid)
+    assert f"process {first.pid}" in error.message
+
+
+def test_a_task_is_freed_from_a_host_that_hangs_in_mid_batch(
+    settings: HostSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hung, "TIMES", replace(TIMES, host_watch_s=0.05, host_hung_s=0.5))
+    host, connections = ensure_host(settings), Connections()
+    client = HostClient(lambda again: ensure_host(settings).address, SECRET, connections)
+    ticket = Ticket("app", "query", counting(), 0, 0, None, 1, "/nowhere", 3)
+
+    def rows() -> Iterator[pa.RecordBatch]:
+        os.kill(host.pid, signal.SIGSTOP)
+        yield from ()
+
+    with HungWatch(settings) as watch, pytest.raises(HostUnavailable, match="lost in mid-batch 0"):
+        list(client.exchange(ticket, rows(), []))
+    assert watch.ended == host.pid
+    gone(host.pid)
+    connections.close()
+
+
+def test_a_host_that_does_not_get_ready_is_named(settings: HostSettings) -> None:
+    slow = HostSettings.from_json(settings.to_json().replace("open_fake", "open_slow"))
+    with pytest.raises(HostUnavailable, match=r"process \d+\) did not become ready"):
+        ensure_host(slow, within_s=8)
+    (pid,) = re.findall(r"\d+", HostPaths.of(settings).alive.read_text())
+    os.kill(int(pid), signal.SIGKILL)
+    gone(int(pid))
 
 
 def test_killed_in_the_middle_is_unavailable(settings: HostSettings) -> None:

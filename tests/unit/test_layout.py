@@ -60,6 +60,7 @@ STOREYS = (
     "host.process",
     "host.state",
     "host",
+    "coordinator.placing",
     "coordinator",
     "monitor",
     "monitor.picture",

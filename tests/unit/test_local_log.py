@@ -99,10 +99,15 @@ def test_a_revived_host_cannot_erase_a_newer_entry(log: LocalLog, newer: Attempt
     assert path.read_bytes() == acknowledged
 
 
-def test_a_later_start_logs_a_lower_version_after_a_rollback(log: LocalLog) -> None:
-    write(log, 5, attempt=9)
-    write(log, 4, attempt=1, run=2)
-    assert log.entries() == [Attempt(4, 2, 1)]
+def test_a_later_start_that_goes_back_leaves_the_higher_version(log: LocalLog) -> None:
+    """The higher version may be acknowledged, and the later start a driver that was away for a while."""
+    entries = [Attempt(4, 2, 1), Attempt(6, 1, 1)]
+    write(log, 6)
+    draft = log.draft([])
+    draft.finish(manifest_of(4, run=2), None, "{}", [])
+    assert log.entries() == entries
+    log.draft([]).finish(manifest_of(6, run=2), None, "{}", [])
+    assert log.entries() == [Attempt(6, 2, 1)]
 
 
 def test_every_cut_and_every_flipped_byte_is_found(log: LocalLog) -> None:

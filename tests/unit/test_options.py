@@ -43,6 +43,7 @@ def test_every_setting_is_read() -> None:
         "spark.headrace.cache": "clock",
         "spark.headrace.cache.disk": "20 G",
         "spark.headrace.cache.fill": "whole",
+        "spark.headrace.stop.wait": "90",
     }
     assert len(conf) == len(SETTINGS)
     assert read_options(conf, 1) == Options(
@@ -67,6 +68,7 @@ def test_every_setting_is_read() -> None:
         "clock",
         "20g",
         "whole",
+        90,
         rescales=True,
     )
 

@@ -21,6 +21,8 @@ STALLED_MS = TIMES.step_stalled_s * 1000
 class Recorded:
     """Work that remembers what was asked of it, and fails as often as it is told to."""
 
+    nbytes = 0  # of its file
+
     def __init__(self, version: int = 1, **failures: list[Exception]) -> None:
         self.version = version
         self.done: list[str] = []
@@ -34,8 +36,8 @@ class Recorded:
     def seal(self, is_current: Callable[[], bool], *, again: bool) -> None:
         self._do("seal", "seal again" if again else "seal")
 
-    def upload(self, progressed: Callable[[], None]) -> None:
-        progressed()
+    def upload(self, progressed: Callable[[int], None]) -> None:
+        progressed(self.nbytes)
         self._do("upload")
 
     def publish(self) -> None:
@@ -134,7 +136,7 @@ class Stuck(Recorded):
         super().__init__()
         self._lab, self._silent_ms = lab, silent_ms
 
-    def upload(self, progressed: Callable[[], None]) -> None:
+    def upload(self, progressed: Callable[[int], None]) -> None:
         super().upload(progressed)
         if self.done.count("upload") == 1:
             self._lab.clock.sleep_ms(self._silent_ms)
@@ -142,13 +144,21 @@ class Stuck(Recorded):
 
 
 @pytest.mark.parametrize(
-    ("silent_ms", "away", "uploads"),
-    [(STALLED_MS - 1, False, 1), (STALLED_MS + 1, False, 2), (STALLED_MS + 1, True, 1)],
+    ("silent_ms", "away", "nbytes", "uploads"),
+    [
+        (STALLED_MS - 1, False, 0, 1),
+        (STALLED_MS + 1, False, 0, 2),
+        (STALLED_MS + 1, True, 0, 1),
+        (STALLED_MS + 59_999, False, 60 << 20, 1),
+        (STALLED_MS + 60_001, False, 60 << 20, 2),
+    ],
 )
 def test_a_step_that_stands_still_is_done_again_unless_storage_is_away(
-    lab: Lab, silent_ms: float, away: bool, uploads: int
+    lab: Lab, silent_ms: float, away: bool, nbytes: int, uploads: int
 ) -> None:
+    """A large file has the time that slow storage needs for its size."""
     work, lab.away = Stuck(lab, silent_ms), away
+    work.nbytes = nbytes
     lab.pipeline.start(work)
     lab.pipeline.await_published(1)
     lab.jobs.drain()

@@ -34,7 +34,7 @@ from headrace.recovery.reconcile import replay_due, settle_replay
 from headrace.recovery.recover import Recovery
 from headrace.recovery.redo import StateOf, redo
 from headrace.testing.clock import ManualClock
-from headrace.testing.simulation.simulation import QUERY, SPEC, State, batch_of, state_of
+from headrace.testing.simulation.model import QUERY, SPEC, State, batch_of, state_of
 from headrace.testing.simulation.stepped_crew import SteppedExecutor, SteppedJobs, stepped_crew
 from headrace.wire.contract import Ticket
 

@@ -8,7 +8,7 @@ from typing import Any
 from host_fakes import counting
 from progress_rows import hidden, progress, summary
 
-from headrace.coordinator.core import HostReport
+from headrace.coordinator.placing.machines import HostReport
 from headrace.coordinator.progress import BatchProgress, total, with_hidden
 from headrace.coordinator.requests import OperatorAccount
 from headrace.monitor.history import HistoryWriter

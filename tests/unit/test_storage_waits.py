@@ -7,9 +7,10 @@ from dataclasses import replace
 import pytest
 from test_coordinator import BEGIN, View
 
-from headrace.coordinator.core import Coordinator, HostReport
+from headrace.coordinator.core import Coordinator
 from headrace.coordinator.ended import QUERIES_KEPT, ended_beyond
-from headrace.coordinator.waits import StorageWaits
+from headrace.coordinator.placing.machines import HostReport
+from headrace.coordinator.placing.waits import StorageWaits
 from headrace.plan.times import TIMES
 
 PLACE = "s3://bucket/state"

@@ -16,6 +16,8 @@ CHANGES: dict[str, dict[str, float]] = {
     "host_sign_s allows": {"host_sign_s": 3.9},
     "host_sign_s is no longer": {"host_sign_s": 8.1},
     "host_ping_s": {"host_ping_s": 7.9},
+    "host_hung_s: a slow": {"host_watch_s": 11.0},
+    "host_hung_s: a busy": {"host_hung_s": 18.0},
     "driver_gone_s allows": {"driver_gone_s": 3.9},
     "driver_silent_s is longer": {"driver_gone_s": 30.0, "gap_settle_s": 38.0},
     "driver_silent_s: the driver": {"driver_silent_s": 7.9},

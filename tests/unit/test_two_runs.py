@@ -16,7 +16,7 @@ from headrace.host.state.service import PartitionService
 from headrace.plan.options import CommitMode
 from headrace.plan.times import TIMES
 from headrace.testing.clock import ManualClock
-from headrace.testing.simulation.simulation import QUERY, SPEC, State, batch_of, state_of
+from headrace.testing.simulation.model import QUERY, SPEC, State, batch_of, state_of
 from headrace.wire.contract import Ticket, Transaction
 
 

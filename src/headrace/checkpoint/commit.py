@@ -64,10 +64,10 @@ class EpochCommit:
             fresh = seal_entry(self._home, self._log, entry)
             self.manifest = replace(entry.manifest, segments=(*entry.manifest.segments, *fresh))
 
-    def upload(self, progressed: Callable[[], None]) -> None:
+    def upload(self, progressed: Callable[[int], None]) -> None:
         for entry in self.manifest.segments:
             if entry.name not in self._uploaded:
-                progressed()
+                progressed(entry.size)
                 upload(self._home, self._log, entry)
 
     def publish(self) -> None:

@@ -140,6 +140,16 @@ class LocalLog(LocalFolder):
         """The damaged entries of a version."""
         return sorted(self.folder.glob(f"v{version:012d}-*.log{DAMAGED}"))
 
+    def close(self) -> None:
+        """Removes the folders of a query that has ended, as far as they are empty."""
+        self.is_open = False
+        of_query = (self.folder, *self.folder.parents[:3])  # partition, operator, query, location
+        for folder in (self.folder / SEGMENTS, *of_query):
+            try:
+                folder.rmdir()
+            except OSError:  # something is in it, or another host was faster
+                return
+
     def _path(self, attempt: Attempt) -> Path:
         return self.folder / f"v{attempt.version:012d}-r{attempt.run:08d}-a{attempt.attempt:012d}.log"
 
@@ -155,7 +165,7 @@ class Draft:
     row_bytes: int
 
     def finish(self, manifest: Manifest, parent: str | None, spec: str, local: Sequence[str]) -> None:
-        """Writes the body and names the entry; older entries are removed.
+        """Writes the body and names the entry; entries that it replaces are removed.
 
         Raises `Fenced` where a newer entry exists: its epoch may be acknowledged and not published yet.
         """
@@ -170,7 +180,7 @@ class Draft:
             self.path.rename(target)
             self.log.sync_names()
         for other in self.log.entries():
-            if _age(other) < _age(manifest.written_by):
+            if _replaces(manifest.written_by, other):
                 self.log.remove(other)
 
     def _sync(self, local: Sequence[str]) -> None:
@@ -204,6 +214,15 @@ def _age(attempt: Attempt) -> tuple[int, int, int]:
     Spark's attempts grow within a run. A later attempt, or a later run, may log a lower version again.
     """
     return attempt.run, attempt.attempt, attempt.version
+
+
+def _replaces(mine: Attempt, other: Attempt) -> bool:
+    """Whether no start can need the entry `other` any more.
+
+    A higher version stays, although an earlier start logged it. It may be acknowledged and not published,
+    while this start belongs to a driver that was away for a while and has gone back.
+    """
+    return _age(other) < _age(mine) and other.version <= mine.version
 
 
 def _throw_away(file: IO[bytes], path: Path) -> None:

@@ -42,8 +42,8 @@ class Work(Protocol):
     def seal(self, is_current: Callable[[], bool], *, again: bool) -> None:
         """Writes the segments to the local disk; `again`: from the log, not from memory."""
 
-    def upload(self, progressed: Callable[[], None]) -> None:
-        """Uploads the files that shared storage lacks, and calls `progressed` before each."""
+    def upload(self, progressed: Callable[[int], None]) -> None:
+        """Uploads the files that shared storage lacks, and calls `progressed` with the size of each."""
 
     def publish(self) -> None:
         """Puts the manifest."""
@@ -188,7 +188,7 @@ class CommitPipeline:
             self._reached(epoch, turn, Step.SEALED, "seal", begun)
             probe(Moment.SEALED)
         elif epoch.step is Step.SEALED:
-            work.upload(lambda: self._progressed(epoch, turn))
+            work.upload(lambda nbytes: self._progressed(epoch, turn, nbytes))
             self._reached(epoch, turn, Step.UPLOADED, "upload", begun)
             probe(Moment.UPLOADED)
         else:
@@ -214,9 +214,10 @@ class CommitPipeline:
             spent = ", ".join(f"{name} {ms:.1f}" for name, ms in epoch.spent_ms.items())
             log.info("%s version %d: hidden ms: %s", self._name, epoch.work.version, spent)
 
-    def _progressed(self, epoch: Epoch, turn: int) -> None:
+    def _progressed(self, epoch: Epoch, turn: int, nbytes: int) -> None:
+        """A file is about to be uploaded: it may take as long as its size needs on slow storage."""
         if epoch.turn == turn:
-            epoch.progressed_ms = self._crew.clock.monotonic_ms()
+            epoch.progressed_ms = self._crew.clock.monotonic_ms() + self._crew.limits.upload_ms(nbytes)
         self._crew.probe(Moment.UPLOADING)
 
     # ── trouble ──────────────────────────────────────────────────────────────────────────────

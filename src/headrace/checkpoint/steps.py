@@ -57,6 +57,11 @@ class Limits:
     redos: int = 3
     first_ms: float = 100.0
     stalled_ms: float = TIMES.step_stalled_s * 1000
+    bytes_per_s: int = 1 << 20  # a slower upload counts as stalled
+
+    def upload_ms(self, nbytes: int) -> float:
+        """The time that a file may take beside `stalled_ms`."""
+        return nbytes / self.bytes_per_s * 1000
 
     def delay_ms(self, redos: int) -> float:
         return self.first_ms * 4.0**redos

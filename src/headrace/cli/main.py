@@ -296,7 +296,7 @@ def simulate(
     workers: Annotated[int, typer.Option(help="How many processes run them.")] = 2,
 ) -> None:
     """Simulate commits over storage that fails and hosts that die, without Spark."""
-    from headrace.testing.simulation.simulation import run_many
+    from headrace.testing.simulation.many import run_many
 
     raise typer.Exit(run_many(seeds, first, workers))
 

@@ -1,15 +1,13 @@
 """The coordinator: one method per action that tasks and hosts call in the driver.
 
-Threads: any. `_changed` guards machines and owners; each operator has its own lock. A thread waits for a
-second lock only after it has released `_changed`.
+Threads: any. `_lock` guards the operators; machines, pins and each operator have locks of their own. A
+thread has at most one of them.
 """
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
@@ -17,31 +15,17 @@ from headrace.clock import SYSTEM_CLOCK, Clock
 from headrace.coordinator.ended import QUERIES_KEPT, ended_beyond, resident_queries
 from headrace.coordinator.leases import Leases
 from headrace.coordinator.operators import TrackedOperator
-from headrace.coordinator.placement import is_lost, owner_of
+from headrace.coordinator.placing.machines import HostReport, Machines
+from headrace.coordinator.placing.pins import Pins
 from headrace.coordinator.planned import EndedTask, PlanRequest, TimesRequest
 from headrace.coordinator.progress import BatchProgress
 from headrace.coordinator.requests import BeginRequest, OperatorAccount
 from headrace.coordinator.unread import left_unread
 from headrace.coordinator.view import QueryView
-from headrace.coordinator.waits import StorageWaits
 from headrace.errors import Fenced, HeadraceError
 from headrace.plan.frontier import TimeInputs
 from headrace.plan.spec import OperatorSpec
-from headrace.plan.times import TIMES
 from headrace.wire.contract import Summary
-
-log = logging.getLogger("headrace.coordinator")
-
-_LOOK_MS = 200.0
-
-
-@dataclass(frozen=True)
-class HostReport:
-    """The newest heartbeat of a machine's host."""
-
-    pid: int
-    addresses: dict[str, str]
-    status: dict[str, Any]
 
 
 class Coordinator:
@@ -51,28 +35,23 @@ class Coordinator:
         self._view = view
         self.leases = Leases(holder, self._is_over)
         self._clock = clock
-        self._changed = threading.Condition()
+        self.pins = Pins(lambda location: view.blobs_at(location, create=False))
+        self.machines = Machines(clock, self.pins, lambda: view.start_hosts())
+        self._lock = threading.Lock()
         self._operators: dict[tuple[str, str], TrackedOperator] = {}
-        self._owners: dict[tuple[str, str, int], str] = {}
         self._counts: dict[tuple[str, str], int] = {}  # of partitions; another count has other owners
-        self._heartbeats_s: dict[str, float] = {}
-        self._hosts: dict[str, HostReport] = {}
-        self._waits = StorageWaits()
-        self._executors: dict[str, set[str]] = {}  # by machine, as Spark names locations
-        self._ending = False
 
     def act(self, action: str, request: dict[str, Any]) -> dict[str, Any]:
         """Runs one action and returns its answer."""
         if action == "begin":
             return self.begin(BeginRequest.of(request))
         if action == "committed":
-            operator = self._tracked(request["query"], request["operator"])
-            operator.committed(request["run"], request["batch"], Summary.of(request["summary"]))
-            return {}
-        if action == "heartbeat":
-            return self.heartbeat(
-                request["machine"], HostReport(request["pid"], request["addresses"], request["status"])
+            return self.committed(
+                request["query"], request["operator"], request["run"], request["batch"], request["summary"]
             )
+        if action == "heartbeat":
+            fields = {name: value for name, value in request.items() if name != "machine"}
+            return self.heartbeat(request["machine"], HostReport(**fields))
         if action == "plan":
             return self.plan(PlanRequest.of(request))
         if action == "ended":
@@ -82,8 +61,8 @@ class Coordinator:
         if action == "times":
             return self.times(TimesRequest(**request))
         if action == "place":
-            where = [request[name] for name in ("query", "operator", "partition", "machine", "avoid")]
-            return self._reachable(self._place(*where))
+            key = (request["query"], request["operator"], request["partition"])
+            return self.machines.place(key, request["base"], request["machine"], request["avoid"])
         if action == "running":
             return {"run": self._view.active_run(request["query"])}
         raise HeadraceError(f"no such action: {action}")
@@ -107,7 +86,7 @@ class Coordinator:
                 "base": base.version,
                 "base_run": base.run,
                 "base_attempt": base.attempt,
-                **self._owner(request.query, request.spec.name, number),
+                **self.machines.owner((request.query, request.spec.name, number), base.version),
             }
             for number, base in enumerate(planned.bases)
         ]
@@ -120,38 +99,26 @@ class Coordinator:
         tracked = self._tracked(query, operator)
         for task in map(EndedTask.of, tasks):
             tracked.ended(run, batch, task)
-            with self._changed:
-                key = (query, operator, task.summary.partition)
-                self._owners[key] = task.machine
-                self._heartbeats_s.setdefault(task.machine, self._now_s())
-                self._executors.setdefault(task.machine, set()).add(task.executor)
+            self.machines.ran((query, operator, task.summary.partition), task.machine, task.executor)
+            self.pins.committed(query, operator, tracked.home(query, task.summary.partition), task.summary)
         return {}
 
     def _count(self, query: str, spec: OperatorSpec) -> None:
         """Forgets the owners of an operator whose number of partitions has changed."""
-        with self._changed:
-            mine = (query, spec.name)
-            if self._counts.get(mine, spec.partitions) != spec.partitions:
-                self._owners = {key: owner for key, owner in self._owners.items() if key[:2] != mine}
-            self._counts[mine] = spec.partitions
+        with self._lock:
+            before = self._counts.get((query, spec.name), spec.partitions)
+            self._counts[query, spec.name] = spec.partitions
+        if before != spec.partitions:
+            self.machines.forget(query, spec.name)
 
-    def _owner(self, query: str, operator: str, partition: int) -> dict[str, Any]:
-        """The machine of a partition's state; None without an owner, or when its machine is lost."""
-        with self._changed:
-            machine = self._owners.get((query, operator, partition))
-            host = None if machine is None else self._hosts.get(machine)
-            if machine is None or is_lost(machine, self._heartbeats_s, self._now_s()):
-                return {"machine": None, "door": None, "executors": []}
-            door = None if host is None else host.addresses.get("tcp_door")
-            return {"machine": machine, "door": door, "executors": sorted(self._executors.get(machine, ()))}
-
-    def _reachable(self, owner: dict[str, Any]) -> dict[str, Any]:
-        with self._changed:
-            host = self._hosts.get(owner["machine"])
-        return {
-            "machine": owner["machine"],
-            "door": None if host is None else host.addresses.get("tcp_door"),
-        }
+    def committed(
+        self, query: str, operator: str, run: str, batch: int, fields: dict[str, Any]
+    ) -> dict[str, Any]:
+        """Records that a Python task has committed a partition."""
+        tracked, summary = self._tracked(query, operator), Summary.of(fields)
+        tracked.committed(run, batch, summary)
+        self.pins.committed(query, operator, tracked.home(query, summary.partition), summary)
+        return {}
 
     def begin(self, request: BeginRequest) -> dict[str, Any]:
         """Returns the task's partitions with base version and host, and the batch's event times."""
@@ -163,7 +130,7 @@ class Coordinator:
         self._count(request.query, request.spec)
         name, machine = request.spec.name, request.machine
         owners = [
-            self._place(request.query, name, partition, machine, request.avoid)
+            self.machines.place((request.query, name, partition), answer.base, machine, request.avoid)
             for partition in answer.partitions
         ]
         attempts = [answer.base_attempts.get(partition) for partition in answer.partitions]
@@ -182,7 +149,7 @@ class Coordinator:
         """Refuse to go on after a batch that has not reached every operator in its plan."""
         before = request.batch - 1
         for name in sorted(self._view.operators_before(request.query, request.batch)):
-            with self._changed:
+            with self._lock:
                 operator = self._operators.get((request.query, name))
             if operator is None or not operator.ran_in(request.run, before):
                 raise left_unread(name, before)
@@ -212,7 +179,7 @@ class Coordinator:
 
     def _watermark_ms(self, query: str, run: str, batch: int, name: str) -> int | None:
         """The newest watermark of an operator; one in the JVM reports it to Spark's plan first."""
-        with self._changed:
+        with self._lock:
             operator = self._operators.get((query, name))
         if operator is None:
             return None
@@ -222,27 +189,20 @@ class Coordinator:
 
     def heartbeat(self, machine: str, host: HostReport) -> dict[str, Any]:
         """Records a heartbeat. The answer stops the host, or lists the queries that have ended."""
-        with self._changed:
-            self._hosts[machine] = host
-            self._heartbeats_s[machine] = self._now_s()
-            self._waits.update(machine, host.status.get("storage_waits_ms", {}), self._now_s())
-            self._changed.notify_all()
-        ending, resident = self._ending or not self._view.alive(), resident_queries(host.status)
+        ending = self.machines.heartbeat(machine, host) or not self._view.alive()
+        if host.in_memory:
+            self.pins.warn_of_memory(machine)
+        resident = resident_queries(host.status)
         active = self._view.active_queries() if resident and not ending else None
         return {"ending": ending, "ended": [] if active is None else sorted(resident - active)}
 
     def end(self) -> list[HostReport]:
         """Makes every later heartbeat stop its host; returns the hosts of all machines."""
-        with self._changed:
-            self._ending = True
-            self._changed.notify_all()
-            return list(self._hosts.values())
+        return self.machines.end()
 
     def hosts(self) -> dict[str, HostReport]:
         """The newest heartbeat of every live machine."""
-        with self._changed:
-            now_s = self._now_s()
-            return {m: host for m, host in self._hosts.items() if not is_lost(m, self._heartbeats_s, now_s)}
+        return self.machines.hosts()
 
     def unpublished(self, query: str) -> int:
         """The partitions with a version of the query that live hosts have yet to publish."""
@@ -255,42 +215,39 @@ class Coordinator:
 
     def storage_waits_s(self) -> dict[str, float]:
         """How long live hosts have been waiting for storage, by location."""
-        with self._changed:
-            for machine in [m for m in self._hosts if is_lost(m, self._heartbeats_s, self._now_s())]:
-                self._waits.drop(machine)
-            return self._waits.longest_s()
+        return self.machines.storage_waits_s()
 
     def progress(self, query: str, operator: str) -> list[BatchProgress]:
         """The last batches of an operator in the query's current start, oldest first."""
-        with self._changed:
+        with self._lock:
             tracked = self._operators.get((query, operator))
         return [] if tracked is None else tracked.progress()
 
     def verdict(self, operator: str, uid: str) -> str:
         """What the observer of an operator's store chose in its last batch; empty before the first."""
-        with self._changed:
+        with self._lock:
             tracked = [one for (_, name), one in self._operators.items() if name == operator]
         batches = [batch for one in tracked if one.uid == uid for batch in one.progress()]
         return batches[-1].verdict if batches else ""
 
     def operators(self, query: str) -> list[str]:
         """Names of the query's operators that have begun a batch."""
-        with self._changed:
+        with self._lock:
             return sorted(name for owner_query, name in self._operators if owner_query == query)
 
     def queries(self) -> list[str]:
         """Ids of the queries that have begun a batch, in that order."""
-        with self._changed:
+        with self._lock:
             return list(dict.fromkeys(query for query, _ in self._operators))
 
     def account(self, query: str, operator: str, since: int) -> OperatorAccount | None:
         """What an observer may know about an operator, with its batches from `since` on."""
-        with self._changed:
+        with self._lock:
             tracked = self._operators.get((query, operator))
         return None if tracked is None else tracked.account(since)
 
     def _operator(self, query: str, name: str) -> TrackedOperator:
-        with self._changed:
+        with self._lock:
             tracked = self._operators.get((query, name))
             if tracked is not None:
                 return tracked
@@ -300,59 +257,21 @@ class Coordinator:
 
     def _drop_ended(self) -> None:
         """Bounds the number of ended queries in memory: an application may start queries without end."""
-        with self._changed:
+        with self._lock:
             queries = list(dict.fromkeys(query for query, _ in self._operators))
         if len(queries) <= QUERIES_KEPT:
             return
         dropped = ended_beyond(queries, lambda query: self._view.active_run(query) is not None)
-        with self._changed:
+        with self._lock:
             self._operators = {
                 key: operator for key, operator in self._operators.items() if key[0] not in dropped
             }
-            self._owners = {key: owner for key, owner in self._owners.items() if key[0] not in dropped}
             self._counts = {key: count for key, count in self._counts.items() if key[0] not in dropped}
+        self.machines.drop(dropped)
+        self.pins.drop(dropped)
 
     def _tracked(self, query: str, name: str) -> TrackedOperator:
-        with self._changed:
+        with self._lock:
             if (query, name) not in self._operators:
                 raise Fenced(f"operator {name} of query {query} has not begun here")
             return self._operators[query, name]
-
-    def _place(
-        self, query: str, operator: str, partition: int, machine: str, avoid: str | None
-    ) -> dict[str, Any]:
-        """Returns the owner of a partition. Waits for the owner's address when it is another machine."""
-        key = (query, operator, partition)
-        with self._changed:
-            if self._owners.get(key) == avoid and avoid is not None:
-                self._await_sign_of(avoid)
-            deadline = self._now_s() + TIMES.host_address_s
-            while True:
-                now_s = self._now_s()
-                owner = owner_of(self._owners.get(key), machine, self._heartbeats_s, now_s)
-                if owner != self._owners.get(key):
-                    log.info("partition %s of %s is placed on %s", partition, key[1], owner)
-                    self._owners[key] = owner
-                if owner == machine:
-                    self._heartbeats_s[owner] = now_s  # the host of this machine may not have started yet
-                    return {"partition": partition, "machine": owner, "address": None}
-                host = self._hosts.get(owner)
-                if host is not None and "tcp" in host.addresses:
-                    return {"partition": partition, "machine": owner, "address": host.addresses["tcp"]}
-                if now_s > deadline or self._ending:
-                    raise Fenced(f"the state host of {owner} cannot be reached from {machine}")
-                self._clock.wait(self._changed, _LOOK_MS)
-
-    def _await_sign_of(self, machine: str) -> None:
-        """Counts a machine that a task could not reach as lost, unless a new heartbeat arrives soon."""
-        before, deadline = self._heartbeats_s.get(machine), self._now_s() + TIMES.host_sign_s
-        while self._now_s() < deadline and not self._ending:
-            self._clock.wait(self._changed, _LOOK_MS)
-            if self._heartbeats_s.get(machine) != before:
-                return
-        self._heartbeats_s.pop(machine, None)
-        self._hosts.pop(machine, None)
-        self._waits.drop(machine)
-
-    def _now_s(self) -> float:
-        return self._clock.monotonic_ms() / 1000

@@ -27,12 +27,14 @@ from headrace.clock import SYSTEM_CLOCK, Clock
 from headrace.coordinator.belonging import followed, settle_owner
 from headrace.coordinator.claims import StageClaims, used_twice
 from headrace.coordinator.leases import Leases
+from headrace.coordinator.placing.pins import Home
 from headrace.coordinator.planned import Base, EndedTask, PlanRequest, TimesRequest, base_by_id, newest_base
 from headrace.coordinator.progress import BatchProgress, total, with_hidden
 from headrace.coordinator.requests import BeginRequest, Begun, OperatorAccount, Planned
 from headrace.coordinator.unread import left_unread
 from headrace.coordinator.view import QueryView
 from headrace.errors import Fenced, QueryError
+from headrace.format.names import layout_prefix
 from headrace.plan.epochs import base_of
 from headrace.plan.frontier import UNTIMED, TimeInputs, advance, held_back
 from headrace.plan.spec import OperatorSpec
@@ -239,6 +241,14 @@ class TrackedOperator:
         delays = self._record.spec.delays_ms
         self._direct_ms = advance(self._direct_ms or [None] * len(seen_ms), seen_ms)
         self._seen = (batch, held_back(times, delays, self._direct_ms, upstream_ms))
+
+    def home(self, query: str, partition: int) -> Home:
+        """Where the state of a partition is."""
+        with self._lock:
+            assert self._record is not None
+            spec, by_range = self._record.spec, self._record.by_range
+            prefix = layout_prefix(query, spec.name, partition, spec.partitions, by_range=by_range)
+            return Home(self._record.location, prefix)
 
     @property
     def inputs(self) -> TimeInputs:

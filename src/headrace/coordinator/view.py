@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import Future
 from typing import Protocol
 
 from headrace.checkpoint.records import SmallFiles
@@ -35,6 +36,9 @@ class QueryView(Places, Protocol):
 
     def first_with_input(self, query: str, operator: str, batches: Sequence[int]) -> int | None:
         """The first of these batches that brought a source of the operator something new."""
+
+    def start_hosts(self) -> Future[None]:
+        """Starts the state hosts of all executors' machines that have none; over when they run."""
 
     def alive(self) -> bool:
         """Whether the Spark application still runs."""

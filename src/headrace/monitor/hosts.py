@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from headrace.coordinator.core import HostReport
+from headrace.coordinator.placing.machines import HostReport
 from headrace.monitor import records
 from headrace.monitor.records import Record
 

@@ -63,6 +63,7 @@ class Options:
     cache: PolicyName = "timestamp"
     cache_disk: str = ""
     cache_fill: Fill = "ranges"
+    stop_wait_s: int = 60
     rescales: bool = False  # whether the number of partitions was set; a default one changes no state
 
 
@@ -221,7 +222,13 @@ SETTINGS: tuple[Setting, ...] = (
         _location,
     ),
     Setting(
-        "state.local", "local", "path", "<temp>/headrace-<user>", "local disk of the state hosts", _path
+        "state.local",
+        "local",
+        "path",
+        "<temp>/headrace-<user>",
+        "local disk of the state hosts; {machine} in it stands for the machine, or with host.per=executor "
+        "for the executor",
+        _path,
     ),
     Setting("state.retain", "retain", "number", "20", "versions kept for recovery", _within(1, None)),
     Setting("state.new", "new", "boolean", "false", "true: begin with empty state on purpose", _boolean),
@@ -351,12 +358,25 @@ SETTINGS: tuple[Setting, ...] = (
         "state elsewhere is fetched in the ranges that a batch touches, or each file whole at first",
         _one_of(*FILLS),
     ),
+    Setting(
+        "stop.wait",
+        "stop_wait_s",
+        "seconds",
+        "60",
+        "how long hr.stop and the application's end wait until shared storage has the last state",
+        _within(0, 3600),
+    ),
 )
 
 
 def default_local() -> str:
     """The state hosts' local directory when none is set: one per user, so that users never share files."""
     return str(Path(tempfile.gettempdir()) / f"headrace-{getpass.getuser()}")
+
+
+def local_on(local: str, machine: str) -> str:
+    """The local directory of one machine: `{machine}` in it stands for the machine's name."""
+    return local.replace("{machine}", machine)
 
 
 def read_options(conf: Mapping[str, str], parallelism: int) -> Options:
@@ -384,6 +404,7 @@ def read_options(conf: Mapping[str, str], parallelism: int) -> Options:
         "cache": "timestamp",
         "cache_disk": "",
         "cache_fill": "ranges",
+        "stop_wait_s": 60,
     }
     for name in sorted(conf):
         if name == PREFIX.rstrip(".") or name.startswith(PREFIX):

@@ -23,6 +23,7 @@ class Times:
     driver_silent_s: float = 30.0  # no answer for this long: the driver, or the network to it, is gone
     host_leave_s: float = 8.0  # a leaving host finishes its uploads within this time, or is ended
     host_stop_s: float = 2.0  # the driver's wait for the answer to "stop"
+    drain_report_s: float = 3.0  # a wait for commits under way is logged after this time
 
     # Two drivers on one checkpoint.
     lease_renew_s: float = 2.0  # between two beats of a running query's lease
@@ -33,6 +34,8 @@ class Times:
     host_lost_s: float = 8.0  # no heartbeat for this long: the partitions move
     host_sign_s: float = 4.0  # a host that a task cannot reach has this long for its next heartbeat
     host_ping_s: float = 10.0  # a task's wait for a sign of life before it sends rows
+    host_watch_s: float = 5.0  # between two pings of the machine's host while tasks use it
+    host_hung_s: float = 30.0  # a host that answers no ping for this long is ended and replaced
     host_start_s: float = 120.0  # the first host after an installation compiles its kernels
     host_address_s: float = 130.0  # the coordinator's wait for the address of a new host
     begin_answer_s: float = 180.0  # a task's wait for the coordinator's answer
@@ -73,6 +76,10 @@ def broken_rules(times: Times) -> list[str]:
         "host_sign_s allows one more heartbeat": t.host_sign_s >= beat_s,
         "host_sign_s is no longer than host_lost_s": t.host_sign_s <= t.host_lost_s,
         "host_ping_s lets the coordinator notice a lost host first": t.host_ping_s >= t.host_lost_s,
+        "host_hung_s: a slow host has several pings to answer": t.host_hung_s >= 3 * t.host_watch_s,
+        "host_hung_s: a busy host is not ended before the driver counts it as lost": (
+            t.host_hung_s > t.host_lost_s + t.host_ping_s
+        ),
         "driver_gone_s allows one heartbeat to fail": t.driver_gone_s >= beat_s,
         "driver_silent_s is longer than driver_gone_s": t.driver_silent_s > t.driver_gone_s,
         "driver_silent_s: the driver moves partitions before their host leaves": (

@@ -86,6 +86,6 @@ def _publish(home: PartitionHome, attempt: Attempt) -> None:
     log.open()
     work = EpochCommit.from_log(home, log, log.read(attempt))
     work.seal(lambda: True, again=True)
-    work.upload(lambda: None)
+    work.upload(lambda nbytes: None)
     work.publish()
     work.retire()

@@ -7,7 +7,7 @@
                                        ◀─    "R" and an Arrow stream of `output_schema`
                                              commit
                                        ◀─    trailer: the Summary, or the error
-    In place of "R": "E" and the error as JSON.
+    In place of "R": "E" and the error as JSON. A header with `ping` in place of a ticket gets a frame back.
 
 Invariants: rows that end without the word are those of a task that died; a connection that closes before
 the commit aborts. Threads: one per connection.
@@ -16,6 +16,7 @@ the commit aborts. Threads: one per connection.
 from __future__ import annotations
 
 import logging
+import os
 import socket
 from contextlib import suppress
 from dataclasses import asdict
@@ -46,6 +47,8 @@ class Door:
         self._errors = errors or RecentErrors()
 
     def __call__(self, peer: socket.socket, request: dict[str, Any]) -> None:
+        if "ping" in request:
+            return send_frame(peer, {"pid": os.getpid()})
         try:
             ticket = Ticket.of(request["ticket"])
             transaction = self._service.begin(ticket)

@@ -15,6 +15,7 @@ from typing import Any
 
 from headrace.clock import SYSTEM_CLOCK, Clock
 from headrace.errors import HeadraceError
+from headrace.host.process.disk import disk_id, is_in_memory
 from headrace.host.process.recent_errors import RecentErrors
 from headrace.host.process.settings import HostSettings
 from headrace.plan.times import TIMES
@@ -43,6 +44,8 @@ class Heartbeat:
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
         self._addresses: dict[str, str] = {}
+        self._disk = disk_id(settings.folder)
+        self._in_memory = is_in_memory(settings.folder)
         self._service: StateService | None = None
         self._errors: RecentErrors | None = None
 
@@ -102,5 +105,7 @@ class Heartbeat:
             "pid": os.getpid(),
             "addresses": self._addresses,
             "status": self._status(),
+            "disk": self._disk,
+            "in_memory": self._in_memory,
         }
         return call(client, self._settings.secret, "heartbeat", beat, timeout_s=TIMES.heartbeat_answer_s)

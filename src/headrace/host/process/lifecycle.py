@@ -78,7 +78,7 @@ def _start_or_wait(settings: HostSettings, deadline: Deadline, clock: Clock) -> 
         started: subprocess.Popen[bytes] | None = None
         while (address := find_host(settings)) is None:
             if deadline.is_over:
-                raise _unavailable(paths, "the state host did not become ready in time")
+                raise _unavailable(paths, f"the state host{_process(paths)} did not become ready in time")
             if started is not None and started.poll() is not None and not is_held(paths.alive):
                 raise _unavailable(paths, f"the state host ended with code {started.returncode}")
             if started is None and not is_held(paths.alive):
@@ -87,6 +87,12 @@ def _start_or_wait(settings: HostSettings, deadline: Deadline, clock: Clock) -> 
         return address
     finally:
         os.close(starting)
+
+
+def _process(paths: HostPaths) -> str:
+    """The process of a host that starts, for messages. It may be slow, so it is not ended."""
+    pid = _text(paths.alive).strip()
+    return f" (process {pid})" if pid and is_held(paths.alive) else ""
 
 
 def _spawn(settings: HostSettings, paths: HostPaths) -> subprocess.Popen[bytes]:

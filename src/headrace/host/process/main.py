@@ -58,6 +58,8 @@ def main(line: str) -> int:
     if alive is None:
         log.info("another host serves %s", settings.machine)
         return 0
+    os.ftruncate(alive, 0)
+    os.write(alive, f"{os.getpid()}\n".encode())  # for messages about a host that never gets ready
     try:
         return Host(settings, paths).run()
     except Exception:
@@ -104,7 +106,7 @@ class Host:
         if self._settings.warm:
             warm_kernels()
         opener = open_by_name(self._settings.service)
-        return opener(self._settings.memory_bytes, Path(self._settings.local))
+        return opener(self._settings.memory_bytes, self._settings.folder)
 
     def _listen(self, core: HostCore) -> dict[str, str]:
         address = f"grpc+unix://{self._socket}"

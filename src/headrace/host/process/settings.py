@@ -19,6 +19,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from headrace.blob.private import make_private, refuse_way
+from headrace.plan.options import local_on
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
 
@@ -39,6 +40,11 @@ class HostSettings:
 
     def __repr__(self) -> str:
         return f"HostSettings({self.application}, {self.machine}, {self.local})"
+
+    @property
+    def folder(self) -> Path:
+        """The local directory of this machine."""
+        return Path(local_on(self.local, safe(self.machine))).absolute()
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -67,7 +73,7 @@ class HostPaths:
 
     @classmethod
     def of(cls, settings: HostSettings) -> HostPaths:
-        folder = Path(settings.local).absolute() / safe(settings.application)
+        folder = settings.folder / safe(settings.application)
         machine = safe(settings.machine)
         return cls(
             folder=folder,

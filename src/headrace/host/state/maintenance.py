@@ -1,13 +1,16 @@
 """Maintenance of one partition: jobs on its store, and garbage collection of its files.
 
 Invariants: a job only reads committed segments and writes staged files; those become state when a commit
-names them. At most one finished job waits for a commit.
-Threads: the partition's lock guards every call, except `after_commit` of a synchronous commit.
+names them. At most one finished job waits for a commit. A batch waits for a job only while more than
+`SEGMENTS_MAX` segments exist.
+Threads: the partition's lock guards every call, except `overdue` and `after_commit` of a synchronous
+commit; jobs and collections run in the lanes of `upkeep`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 
 from headrace.checkpoint.collect import collect
@@ -17,7 +20,7 @@ from headrace.clock import Clock
 from headrace.format.manifest import Manifest
 from headrace.format.names import operator_prefix
 from headrace.host.state.spans import BackgroundSpans
-from headrace.host.state.upkeep import Task, Upkeep
+from headrace.host.state.upkeep import Upkeep
 from headrace.store.base.contract import Store
 from headrace.store.base.jobs import Job, Taken
 from headrace.store.segments.clip import ClippedSegment
@@ -27,6 +30,7 @@ from headrace.wire.contract import Span, Ticket
 
 COLLECT_EVERY = 8  # commits between two garbage collections
 SEGMENTS_MANY = 24  # with more than this at a restart, the first batch waits for one job
+SEGMENTS_MAX = 128  # with more than this, every batch waits for the job under way
 
 
 @dataclass(frozen=True)
@@ -47,6 +51,7 @@ class Maintenance:
         self._home, self._upkeep = home, upkeep
         self._clock, self._spans = clock, spans
         self._waiting: Finished | None = None  # for the next commit
+        self._running: Future[None] | None = None  # the newest job
         self._commits = 0  # since the last collection
         self._known: dict[str, Manifest] = {}  # manifests that the collector has read
 
@@ -58,15 +63,32 @@ class Maintenance:
         for segment in store.segments:
             if isinstance(segment, SegmentFile):
                 segment.settle()
-        due = self._commits >= COLLECT_EVERY or ticket.batch % COLLECT_EVERY == 0
-        due = due and ticket.partition == 0  # one collector for all partitions
-        job = store.maintenance() if self._waiting is None else None
-        tasks = [Task(lambda: self._collect(ticket), is_due=True)] if due else []
-        if job is not None:
-            running = job
-            tasks.append(Task(lambda: deliver(store, self._run(running)), is_due=False))
-        if tasks and self._upkeep.submit(self._home.where, tasks) and due:
+        self._queue_collection(ticket)
+        if self._waiting is None and not self._upkeep.jobs.is_busy(self._home.where):
+            self._queue_job(store, deliver)
+
+    def _queue_collection(self, ticket: Ticket) -> None:
+        """One collector serves all partitions of the operator."""
+        if ticket.partition or (self._commits < COLLECT_EVERY and ticket.batch % COLLECT_EVERY):
+            return
+        if self._upkeep.collections.submit(self._home.where, lambda: self._collect(ticket)):
             self._commits = 0
+
+    def _queue_job(self, store: Store, deliver: Deliver) -> None:
+        job = store.maintenance()
+        if job is None:
+            return
+
+        def finish() -> None:
+            deliver(store, self._run(job))
+
+        self._running = self._upkeep.jobs.submit(self._home.where, finish)
+
+    def overdue(self, store: Store | None) -> Future[None] | None:
+        """The job that the next batch waits for, because compaction has fallen behind; None: no wait."""
+        if store is None or self._waiting is not None or len(store.segments) <= SEGMENTS_MAX:
+            return None
+        return self._running
 
     def relieve(self, store: Store) -> None:
         """Runs one job before the first batch, if earlier applications left many segments.

@@ -82,6 +82,7 @@ class Partition:
         """A transaction for the ticket's attempt; the one before it, if any, is fenced."""
         claim = Claim(run, ticket.attempt)
         self._finish_check()
+        self._await_compaction()
         while True:
             self._pipeline.await_sealed(ticket.base)
             with self._lock:
@@ -93,6 +94,12 @@ class Partition:
                     )
                 if self._pipeline.sealing != ticket.base or ticket.base is None:
                     return self._begin(ticket, run, claim)
+
+    def _await_compaction(self) -> None:
+        """Waits for the compaction under way if segments have piled up beyond the bound."""
+        overdue = self._maintenance.overdue(self._store)
+        if overdue is not None:
+            self._crew.wait(overdue)
 
     def _finish_check(self) -> None:
         """Looks at the answer that storage gave while the last batch ran."""
@@ -276,6 +283,11 @@ class Partition:
         epoch = self._pipeline.epoch
         is_done = epoch is None or epoch.published.done()
         return self._share is None and self._state is not State.RUNNING and is_done
+
+    def close_log(self) -> None:
+        """Removes the empty folders of the log, once the query has ended."""
+        if self.home.log is not None:
+            self.home.log.close()
 
     @property
     def share(self) -> PartitionShare:

@@ -40,6 +40,11 @@ class RunGuard:
             if self._fenced is not None:
                 raise Fenced(self._fenced.message, hint=self._fenced.hint)
 
+    @property
+    def is_locked(self) -> bool:
+        """Whether a look is under way; for simulations."""
+        return self._lock.locked()
+
     def _is_stale(self) -> bool:
         return self._crew.clock.monotonic_ms() - self._looked_ms > TIMES.run_fresh_s * 1000
 

@@ -68,6 +68,7 @@ class PartitionService:
         self._beginning: Counter[Partition] = Counter()  # calls of `begin` under way
         self._mutex = threading.Lock()
         self._claiming = threading.Lock()
+        self._ended: set[str] = set()  # queries that have ended and have partitions here
         self._closing = threading.Event()
         self._watch: threading.Thread | None = None
 
@@ -75,6 +76,7 @@ class PartitionService:
         blobs = self._locations.open(ticket.location, create=ticket.base is None)
         guard = self._guard_of(ticket, blobs)
         with self._mutex:
+            self._ended.discard(ticket.query)
             partition = self._partition(ticket, blobs)
             self._beginning[partition] += 1
         try:
@@ -91,6 +93,12 @@ class PartitionService:
         """The partitions of this host, without those that were dropped at rest."""
         with self._mutex:
             return list(self._partitions.values())
+
+    @property
+    def is_locked(self) -> bool:
+        """Whether a thread is at work under a lock that other jobs need; for simulations."""
+        locked = any(partition.is_locked for partition in self._partitions.values())
+        return locked or self._claiming.locked() or any(guard.is_locked for guard in self._runs.values())
 
     def _guard_of(self, ticket: Ticket, blobs: Blobs) -> RunGuard:
         key = (ticket.location, ticket.query, ticket.start)
@@ -124,10 +132,8 @@ class PartitionService:
 
     def _look(self) -> None:
         while not self._crew.clock.wait(self._closing, TIMES.commit_watch_s * 1000):
-            with self._mutex:
-                self._drop_resting()
-                partitions = list(self._partitions.values())
-            for partition in partitions:
+            self._sweep()
+            for partition in self.partitions:
                 partition.look()
 
     def _rest(self, idle_s: float) -> None:
@@ -149,11 +155,31 @@ class PartitionService:
 
     def ended(self, queries: Collection[str]) -> None:
         with self._mutex:
+            self._ended.update(queries)
             theirs = [partition for key, partition in self._partitions.items() if key[1] in queries]
         for partition in theirs:
             partition.rest(0.0)
+        self._sweep()
+
+    def _sweep(self) -> None:
+        """Drops partitions at rest, and with the last one of an ended query its guards and log folders."""
         with self._mutex:
+            before = self._partitions
             self._drop_resting()
+            dropped = [
+                before[key] for key in before.keys() - self._partitions.keys() if key[1] in self._ended
+            ]
+            over = self._ended - {key[1] for key in self._partitions}
+            self._ended -= over
+        for partition in dropped:
+            partition.close_log()
+        with self._claiming:
+            self._runs = {key: guard for key, guard in self._runs.items() if key[1] not in over}
+
+    @property
+    def starts(self) -> int:
+        """The starts of queries that this host has worked for, without those that ended."""
+        return len(self._runs)
 
     def _drop_resting(self) -> None:
         """Drops partitions at rest: an application may start queries without end."""

@@ -102,7 +102,7 @@ class HostExchange(
   private def gone(lost: IOException): SparkException =
     Failure(
       "HostUnavailable",
-      s"the state host of ${place.machine} was lost in mid-batch ${header.get("ticket").get("batch").asLong}: $lost",
+      s"${place.name} was lost in mid-batch ${header.get("ticket").get("batch").asLong}: $lost",
       "the batch is not committed; Spark's retry, or a restart of the query, recovers it")
 }
 

@@ -7,30 +7,44 @@ import com.fasterxml.jackson.databind.JsonNode
 
 /** Where a partition's host listens: this machine's Unix socket, or another machine's TCP door. */
 class HostPlace(settings: Settings, ticket: JsonNode, private var owner: JsonNode, partition: Int) {
+  private val base = owner.get("base")
+  private var door = "" // of this machine's host, once a connection was opened
   private val here = Hosts.machine(settings.hostPer)
 
   def machine: String = if (isHere) here else owner.get("machine").asText
 
-  private def isHere: Boolean = owner.get("machine").isNull || owner.get("machine").asText == here
+  def isHere: Boolean = owner.get("machine").isNull || owner.get("machine").asText == here
 
   /** An open connection. A host that does not answer is looked for once more. */
   def connect(): SocketChannel =
     if (isHere) {
-      val door = Hosts.door(settings)
+      door = Hosts.door(settings)
       try Frames.connect(door)
       catch {
         case _: IOException =>
           Hosts.forget(settings, door)
-          Frames.connect(Hosts.door(settings))
+          door = Hosts.door(settings)
+          Frames.connect(door)
       }
     } else {
-      try Frames.connect(owner.get("door").asText)
+      try reach()
       catch {
         case _: IOException =>
           owner = moved()
-          if (isHere) Frames.connect(Hosts.door(settings)) else Frames.connect(owner.get("door").asText)
+          if (isHere) Frames.connect(Hosts.door(settings)) else reach()
       }
     }
+
+  /** The host of a connection that broke, with its process if that hung and was ended. */
+  def name: String =
+    Hosts.endedProcess(door).fold(s"the state host of $machine")(pid =>
+      s"the state host of $machine, process $pid, did not answer for ${settings.hungMs / 1000} s, was ended, and")
+
+  private def reach(): SocketChannel = {
+    val door = owner.get("door")
+    if (door.isNull) throw new IOException(s"the state host of $machine has no address")
+    Frames.connect(door.asText)
+  }
 
   /** The coordinator names another owner, unless the one before is heard of again. */
   private def moved(): JsonNode = {
@@ -40,6 +54,7 @@ class HostPlace(settings: Settings, ticket: JsonNode, private var owner: JsonNod
       .put("partition", partition)
       .put("machine", here)
       .put("avoid", owner.get("machine").asText)
+    request.set[JsonNode]("base", base)
     Coordinator.ask(settings, "place", request)
   }
 }

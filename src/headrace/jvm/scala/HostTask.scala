@@ -27,7 +27,7 @@ class HostTask(
     val header = headerOf(plan.get("ticket"), owner, partition, context.taskAttemptId())
     val exchange = new HostExchange(settings, place, header, Internals.arrowSchema(rowSchema, zone), results, context, rows)
     context.addTaskCompletionListener[Unit](_ => exchange.close())
-    exchange.rows(summary => told.add(partition, context.taskAttemptId(), place.machine, executor, summary))
+    exchange.rows(summary => told.add(partition, context.taskAttemptId(), place.machine, if (place.isHere) executor else "", summary))
   }
 
   private def headerOf(ticket: JsonNode, owner: JsonNode, partition: Int, attempt: Long): ObjectNode = {

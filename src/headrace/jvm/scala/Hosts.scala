@@ -6,6 +6,8 @@ import java.nio.file.{Files, Path}
 import java.util.concurrent.ConcurrentHashMap
 import java.util.zip.CRC32
 
+import com.fasterxml.jackson.databind.JsonNode
+
 import org.apache.spark.SparkFiles
 import org.apache.spark.api.python.PythonUtils
 
@@ -15,10 +17,24 @@ import org.apache.spark.api.python.PythonUtils
  */
 object Hosts {
   private val doors = new ConcurrentHashMap[String, String]()
+  private val ended = new ConcurrentHashMap[String, Long]()
 
   def door(settings: Settings): String = {
     val key = settings.host(machine(settings.hostPer)).toString
-    doors.computeIfAbsent(key, _ => ensure(settings))
+    doors.computeIfAbsent(key, _ => {
+      val door = ensure(settings).get("door").asText
+      new HungWatch(door, settings, () => replace(settings, door)).start()
+      door
+    })
+  }
+
+  /** The process of the host that hung behind this door and was ended; empty if none was. */
+  def endedProcess(door: String): Option[Long] = Option(ended.get(door))
+
+  private def replace(settings: Settings, door: String): Unit = {
+    val answer = ensure(settings, "hung")
+    if (!answer.get("ended").isNull) ended.put(door, answer.get("ended").asLong)
+    forget(settings, door)
   }
 
   def forget(settings: Settings, door: String): Unit =
@@ -36,8 +52,9 @@ object Hosts {
   private def first(path: String): Option[String] =
     try Some(Files.readString(Path.of(path)).trim) catch { case _: java.io.IOException => None }
 
-  private def ensure(settings: Settings): String = {
-    val builder = new ProcessBuilder(settings.python, "-m", "headrace.host.ensure")
+  private def ensure(settings: Settings, how: String*): JsonNode = {
+    val command = Seq(settings.python, "-m", "headrace.host.ensure") ++ how
+    val builder = new ProcessBuilder(command: _*)
     val environment = builder.environment()
     settings.environment.foreach { case (name, value) => environment.put(name, value) }
     environment.put("PYTHONPATH", pythonPath(settings, Option(environment.get("PYTHONPATH")).getOrElse("")))
@@ -56,7 +73,7 @@ object Hosts {
     }
     val answer = Json.read(printed)
     if (answer.has("error")) throw Failure.of(answer)
-    answer.get("door").asText
+    answer
   }
 
   /** As Spark's own Python workers see modules: files given to Spark first, then Spark's Python. */

@@ -27,6 +27,8 @@ final class Settings(val text: String) extends Serializable {
   def clock: String = root.get("clock").asText
   def coordinator: String = root.get("coordinator").asText
   def secret: String = root.get("secret").asText
+  def watchMs: Long = root.get("watch_ms").asLong
+  def hungMs: Long = root.get("hung_ms").asLong
   def packetLimits: PacketLimits = {
     val limits = root.get("packets")
     PacketLimits(limits.get("rows").asInt, limits.get("bytes").asLong, limits.get("total_bytes").asLong)

@@ -19,13 +19,15 @@ from headrace.checkpoint.operator_record import refuse_changes
 from headrace.coordinator.belonging import Places, followed, refuse_copied
 from headrace.coordinator.operators import state_location
 from headrace.errors import QueryError, StateMissing
-from headrace.plan.options import PREFIX, CommitMode, Options
+from headrace.plan.options import PREFIX, CommitMode, HostPer, Options, local_on
 from headrace.plan.spec import OperatorSpec
 from headrace.recovery.reconcile import replay_due, settle_replay
 from headrace.spark.build.explain import specs_below
 from headrace.spark.build.recipe import session_options
 from headrace.spark.driver.checkpoint_files import HadoopFiles
 from headrace.spark.driver.driver import coordinator_for
+from headrace.spark.driver.everywhere import on_every_executor
+from headrace.spark.task.machine import machine_name
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -103,8 +105,9 @@ def reconcile(spark: SparkSession, files: LocalFiles | HadoopFiles, options: Opt
     coordinator.release_lease(query)
     from headrace.recovery.recover import Recovery, withdrawal_text  # sealing loads the kernels
 
-    elsewhere = None if coordinator.local_master else _on_executors(spark, options.local)
-    found = Recovery(files, Path(options.local), redo_elsewhere=elsewhere).repair()
+    elsewhere = None if coordinator.local_master else _on_executors(spark, options)
+    local = Path(local_on(options.local, machine_name("machine")))
+    found = Recovery(files, local, redo_elsewhere=elsewhere).repair()
     for line in found.lines():
         log.info("%s: %s", files.root, line)
     if found.decision.action == "withdraw":
@@ -193,21 +196,20 @@ def _runs(spark: Any, query: str) -> bool:
     return spark._jsparkSession.sharedState().activeStreamingQueries().get(key) is not None
 
 
-def _on_executors(spark: SparkSession, local: str) -> Callable[[Any, int], None]:
-    """Finishes the commits in the logs of the executors' machines; more tasks than cores reach them all."""
-    context = spark.sparkContext
+def _on_executors(spark: SparkSession, options: Options) -> Callable[[Any, int], None]:
+    """Finishes the commits in the logs of the executors' machines."""
+    local, per = options.local, options.host_per
 
     def everywhere(state: Any, version: int) -> None:
-        tasks = max(2, 4 * context.defaultParallelism)
-        context.parallelize(range(tasks), tasks).foreach(lambda _: _redo_here(local, state, version))
+        on_every_executor(spark.sparkContext, lambda: _redo_here(local, per, state, version))
 
     return everywhere
 
 
-def _redo_here(local: str, state: Any, version: int) -> None:
+def _redo_here(local: str, per: HostPer, state: Any, version: int) -> None:
     from headrace.recovery.redo import redo
 
-    redo(Path(local), state, version)
+    redo(Path(local_on(local, machine_name(per))), state, version)
 
 
 @contextmanager

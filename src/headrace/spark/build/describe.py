@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 
 from headrace.plan.options import Options, parse_bytes
 from headrace.plan.spec import OperatorSpec
+from headrace.plan.times import TIMES
 from headrace.spark.driver.driver import RunningCoordinator
 from headrace.spark.task.task import TaskPlan, host_settings
 
@@ -38,6 +39,8 @@ def described(
             "coordinator": coordinator.door,
             "secret": plan.secret,
             "host_per": plan.host_per,
+            "watch_ms": round(TIMES.host_watch_s * 1000),
+            "hung_ms": round(TIMES.host_hung_s * 1000),
             "host": _without_machine(plan),
             "operator": {
                 "spec": spec.to_json(),

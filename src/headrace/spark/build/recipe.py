@@ -34,7 +34,7 @@ from headrace.spark.language.changelogs import marked
 from headrace.spark.language.columns import first_line
 from headrace.spark.language.plans import TASK_PREFIX, WATERMARK_KEY, stateful_of_spark
 from headrace.spark.processors.run import WorkerPlan
-from headrace.spark.task.task import Task, Then, plan_of, shipped, stateful_task
+from headrace.spark.task.task import Task, Then, host_settings, plan_of, shipped, stateful_task
 
 Rows = Callable[[OperatorSpec], DataFrame]
 
@@ -175,6 +175,8 @@ def make_task(spark: SparkSession, blueprint: Blueprint, options: Options) -> Ta
     then = None if blueprint.in_task is None else blueprint.in_task.then
     times, processor = blueprint.times, blueprint.processor
     task = stateful_task(blueprint.spec, uid, times, coordinator, options, then, processor)
+    plan = plan_of(task)
+    coordinator.serve_with(host_settings(plan, ""), plan.host_per)
     task.__name__ = TASK_PREFIX + blueprint.spec.name  # later operators recognise this one by it
     return task
 

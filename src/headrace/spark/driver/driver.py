@@ -15,8 +15,9 @@ import os
 import socket
 import threading
 from collections import ChainMap
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -28,19 +29,24 @@ from headrace.checkpoint.beside.local_files import LocalFiles
 from headrace.checkpoint.records import SmallFiles
 from headrace.clock import SYSTEM_CLOCK, Clock
 from headrace.coordinator.belonging import Places
-from headrace.coordinator.core import Coordinator, HostReport
+from headrace.coordinator.core import Coordinator
 from headrace.coordinator.door import open_door
+from headrace.coordinator.drain import Drain, not_published
+from headrace.coordinator.placing.machines import HostReport
+from headrace.coordinator.placing.pins import PartitionKey
 from headrace.coordinator.progress import BatchProgress
 from headrace.coordinator.server import CoordinatorServer
-from headrace.errors import Fenced, HeadraceError
-from headrace.host.process.locks import remove_socket
-from headrace.plan.options import Options, default_local
+from headrace.errors import Fenced
+from headrace.host.process.settings import HostSettings
+from headrace.plan.options import HostPer, Options, default_local, local_on
 from headrace.plan.times import TIMES
 from headrace.spark.driver.batches import first_with_input, operators_before
 from headrace.spark.driver.checkpoint_files import HadoopFiles
 from headrace.spark.driver.event_times import EventTimes, operator_watermark_ms
+from headrace.spark.driver.everywhere import on_every_executor, start_host_here
+from headrace.spark.driver.host_calls import status_of, stop_host
 from headrace.spark.driver.monitor import Monitor
-from headrace.wire.calls import call, connect
+from headrace.spark.task.machine import machine_name
 from headrace.wire.secret import new_secret
 
 log = logging.getLogger("headrace.coordinator")
@@ -59,6 +65,7 @@ class SparkView:
         self._active: Any = None
         self._keys: dict[str, Any] = {}  # ids of queries as JVM objects
         self._local = _local(spark)
+        self._host: tuple[HostSettings, HostPer] | None = None
         self._event_times = EventTimes()
         self._jvm_thread = ThreadPoolExecutor(1, thread_name_prefix="headrace-jvm")
         self.ended = threading.Event()
@@ -128,6 +135,23 @@ class SparkView:
 
     def operators_before(self, query: str, batch: int) -> set[str]:
         return self._on_jvm_thread(lambda: operators_before(self._running(query), batch))
+
+    def serve_with(self, settings: HostSettings, per: HostPer) -> None:
+        """Notes the settings by which tasks start hosts, so that the driver can have them started too."""
+        self._host = (settings, per)
+
+    def start_hosts(self) -> Future[None]:
+        done: Future[None] = Future()
+        threading.Thread(target=self._start_hosts, args=(done,), name="headrace-hosts", daemon=True).start()
+        return done
+
+    def _start_hosts(self, done: Future[None]) -> None:
+        try:
+            if self._host is not None:
+                on_every_executor(self._context, partial(start_host_here, *self._host))
+            done.set_result(None)
+        except Exception as error:  # the caller decides by the hosts that there are
+            done.set_exception(error)
 
     def first_with_input(self, query: str, operator: str, batches: Sequence[int]) -> int | None:
         return self._on_jvm_thread(lambda: first_with_input(self._running(query), operator, batches))
@@ -202,10 +226,12 @@ class RunningCoordinator:
         self._door = open_door(self._coordinator, bind, self.secret)
         self.door = f"{advertised}:{self._door.port}"
         self._monitor: Monitor | None = None
+        self._stop_wait_s = 0.0  # as the newest operator has it
         self._closed = threading.Lock()
         for name, run in (("headrace-watch", self._watch), ("headrace-lease", self._renew)):
             threading.Thread(target=run, name=name, daemon=True).start()
-        atexit.register(self.close)
+        self._end_before(context)
+        atexit.register(self.end)
 
     def progress(self, query: str, operator: str) -> list[BatchProgress]:
         """The last batches of an operator in the query's current start, oldest first."""
@@ -223,6 +249,7 @@ class RunningCoordinator:
         if self._monitor is None:
             self._monitor = Monitor(self._spark, self._coordinator, options)
         self._monitor.configure(options)
+        self._stop_wait_s = float(options.stop_wait_s)
         return self._monitor
 
     def flush_history(self) -> None:
@@ -233,6 +260,10 @@ class RunningCoordinator:
     def release_lease(self, query: str) -> None:
         """A query that has ended here is about to start again: its own lease must not stop it."""
         self._coordinator.leases.release(query)
+
+    def serve_with(self, settings: HostSettings, per: HostPer) -> None:
+        """Notes how tasks of the application start hosts."""
+        self._view.serve_with(settings, per)
 
     @property
     def places(self) -> Places:
@@ -247,20 +278,46 @@ class RunningCoordinator:
         """How long hosts have been waiting for storage, by location."""
         return self._coordinator.storage_waits_s()
 
+    def drain(self, within_s: float, queries: Collection[str] | None = None) -> list[PartitionKey]:
+        """Waits until storage has what is in local logs; returns the partitions that it lacks then."""
+
+        def statuses() -> list[dict[str, Any]]:
+            return [status_of(host, self.secret) for host in self._coordinator.hosts().values()]
+
+        return Drain(self._coordinator.pins, statuses, self._clock).wait(within_s, queries)
+
+    def end(self) -> None:
+        """Waits for commits under way, and stops the hosts. Executors must still be alive."""
+        if not self._view.ended.is_set():
+            left = self.drain(self._stop_wait_s)
+            if left:
+                log.warning("%s", not_published(left, self._stop_wait_s))
+        self.close()
+
     def close(self) -> None:
         """Stops the hosts and the server. Repeated calls do nothing."""
         if not self._closed.acquire(blocking=False):
             return
-        atexit.unregister(self.close)
+        atexit.unregister(self.end)
         self._view.ended.set()
         if self._monitor is not None:
             self._monitor.close()
         for host in self._coordinator.end():
-            _stop_host(host, self.secret)
+            stop_host(host, self.secret)
         self._door.close()
         self._server.shutdown()
         self._coordinator.leases.close()
         self._view.close()
+
+    def _end_before(self, context: Any) -> None:
+        """Ends the hosts before Spark ends the executors: on many clusters nothing survives these."""
+        stop = context.stop
+
+        def end_and_stop() -> None:
+            self.end()
+            stop()
+
+        context.stop = end_and_stop
 
     def _renew(self) -> None:
         while not self._clock.wait(self._view.ended, TIMES.lease_renew_s * 1000):
@@ -299,7 +356,8 @@ def runs(context: Any) -> bool:
 
 def _local(spark: Any) -> str:
     """The directory for local copies of blobs, as the Spark session has it now."""
-    return str(spark.conf.get("spark.headrace.state.local", None) or default_local())
+    local = str(spark.conf.get("spark.headrace.state.local", None) or default_local())
+    return local_on(local, machine_name("machine"))
 
 
 def is_local(master: str) -> bool:
@@ -313,20 +371,3 @@ def _addresses(context: Any, local_master: bool) -> tuple[str, str]:
         return "127.0.0.1", "127.0.0.1"
     host = context.getConf().get("spark.driver.host")
     return context.getConf().get("spark.driver.bindAddress", host), host
-
-
-def _stop_host(host: HostReport, secret: str) -> None:
-    unix = host.addresses.get("unix", "")
-    path = Path(unix.removeprefix("grpc+unix://"))
-    is_local_socket = bool(unix) and path.exists()
-    address = unix if is_local_socket else host.addresses.get("tcp")
-    if not address:
-        return
-    client = connect(address)
-    try:
-        call(client, secret, "stop", {}, timeout_s=TIMES.host_stop_s)
-    except HeadraceError:
-        if is_local_socket:  # a killed host cannot remove its own socket
-            remove_socket(path)
-    finally:
-        client.close()

@@ -25,8 +25,9 @@ from headrace.monitor.history import FOLDER, HistoryWriter, LocalHistory, Rewrit
 from headrace.monitor.journal import Journal
 from headrace.monitor.metrics.prometheus import MetricsServer
 from headrace.monitor.sampler import Ended, Running, Sampler
-from headrace.plan.options import Options
+from headrace.plan.options import Options, local_on
 from headrace.spark.driver.checkpoint_files import HadoopFiles
+from headrace.spark.task.machine import machine_name
 
 log = logging.getLogger("headrace.monitor")
 
@@ -114,7 +115,8 @@ class Monitor:
         self._metrics: MetricsServer | None = None
         name, identity = str(context.appName), str(context.applicationId)
         self.journal.add(records.application(self._clock.now_ms(), identity, name))
-        self._door = _door(Path(options.local) / safe(identity), identity, name, self.journal)
+        local = Path(local_on(options.local, machine_name("machine")))
+        self._door = _door(local / safe(identity), identity, name, self.journal)
         self.configure(options)
         threading.Thread(target=self._run, name="headrace-monitor", daemon=True).start()
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pyarrow as pa
 
 from headrace.errors import HostUnavailable, QueryError
+from headrace.host.process.hung import HungWatch, answering_host, ended
 from headrace.host.process.lifecycle import ensure_host
 from headrace.host.process.settings import HostSettings
 from headrace.plan.frontier import UNTIMED, TimeInputs
@@ -304,13 +305,24 @@ class Evaluation:
             origin=Origin.of(answer["placed"]["origin"]),
         )
         client = HostClient(lambda again: self._locate(owner, again), plan.secret, self._connections)
-        if plan.processor is not None:
-            summary: Summary | None = yield from self._process(client, ticket, rows, answer)
-        else:
-            yield from client.exchange(ticket, rows, answer["seen_ms"])
-            summary = client.summary
-        assert summary is not None
+        summary = yield from self._watched(client, ticket, rows, answer)
         self._call("committed", {**self._batch_fields(), "summary": asdict(summary)})
+
+    def _watched(
+        self, client: HostClient, ticket: Ticket, rows: Iterable[pa.RecordBatch], answer: dict[str, Any]
+    ) -> Generator[pa.RecordBatch, None, Summary]:
+        """Exchanges rows for results; the machine's host is ended if it hangs meanwhile."""
+        with HungWatch(host_settings(self._plan, self._machine)) as watch:
+            try:
+                if self._plan.processor is not None:
+                    return (yield from self._process(client, ticket, rows, answer))
+                yield from client.exchange(ticket, rows, answer["seen_ms"])
+            except HostUnavailable:
+                if watch.ended is None:
+                    raise
+                raise ended(self._machine, watch.ended) from None
+        assert client.summary is not None
+        return client.summary
 
     def _process(
         self, client: HostClient, ticket: Ticket, rows: Iterable[pa.RecordBatch], answer: dict[str, Any]
@@ -349,7 +361,8 @@ class Evaluation:
             owner = self._begin(owner["partition"], avoid=owner["machine"])["partitions"][0]
         if owner["address"] is not None:
             return str(owner["address"])
-        return ensure_host(host_settings(self._plan, self._machine)).address
+        settings = host_settings(self._plan, self._machine)
+        return (answering_host if again else ensure_host)(settings).address
 
     def _begin(self, partition: int | None, avoid: str | None = None) -> dict[str, Any]:
         plan = self._plan

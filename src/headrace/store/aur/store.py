@@ -85,7 +85,7 @@ class AurStore(Store):
         self.log = RowLog(self.layout, logs_of(segments))
         self.reader = SessionReader(self.layout, self.sessions, self.log, share)
         self._horizon_us: int | None = None  # no live session has an earlier row; None: not known
-        self.compacted_us: dict[str, int | None] = {}  # the watermark of an instance's last compaction
+        self.compacted_us: dict[str, int | None] = {}  # watermark of the compaction that was adopted last
 
     @property
     def files(self) -> Files:
@@ -249,7 +249,6 @@ class AurStore(Store):
         picked = chosen(rows, sizes, past, rested, self.spec.amplification, live, most)
         if picked is None:
             return None
-        self.compacted_us[kind.name] = mark
         inputs = tuple(segments[picked])
         find, last_us = self.log.sources(inputs, self._room), max(map(last_time, inputs))
         alive = self._alive_later(dead)
@@ -263,7 +262,10 @@ class AurStore(Store):
                 self.log.rewritten = Rewritten(meta.checksum, concatenated(written, self.layout))
             return meta is not None
 
-        return Compaction(inputs, kind, write)
+        def adopted() -> None:
+            self.compacted_us[kind.name] = mark
+
+        return Compaction(inputs, kind, write, adopted)
 
     def _alive_later(self, dead_through: int) -> Alive:
         """Which rows of the log are alive in this version, for a compaction to ask while batches go on."""

@@ -51,6 +51,7 @@ class Compaction:
     inputs: tuple[Segment, ...]
     kind: FileKind
     write: Callable[[Path, threading.Event], bool]  # False: no row is live, and no file is written
+    adopted: Callable[[], None] = lambda: None  # called when a version takes the output in
 
     def run(self, staging: Staging, stop: threading.Event) -> list[SegmentFile]:
         merged = staging.staged(self.kind, lambda path: self.write(path, stop))
@@ -74,4 +75,5 @@ class Compaction:
                 replaced += written
             if id(segment) not in inputs:
                 replaced.append(segment)
+        self.adopted()
         return replaced

@@ -1,67 +1,40 @@
-"""A seeded simulation of commits: one partition, a driver like Spark, faulty storage, hosts that end.
+"""A seeded simulation of commits: one or two partitions and hosts, drivers like Spark, faulty storage.
 
 One seed is one simulated query: a few batches in one of the commit modes, with faults drawn from the seed.
 Requests are applied or not, reported or not, slow, or late and out of order
-(`testing/simulation/weather.py`). Background jobs run in any order, also while others wait for storage. A
-host ends at any moment of the pipeline or at any request; steps stall; a driver drops a batch; a local disk
-is full or lost. No Spark, no threads, no clock.
+(`testing/simulation/weather.py`). Background jobs of all hosts run in any order, also while others wait for
+storage. A host ends at any moment of the pipeline or at any request; steps stall; tasks are given up and
+commit later; a driver that was replaced goes on; partitions move between machines; a local disk is full,
+lost, or torn by a power loss. No Spark, no threads, no clock.
 
-Every batch must emit what a plain dict gives. A published version never changes. Only the loss of the local
+Every batch must emit what a plain dict gives. A published version never changes. Only the loss of a local
 disk loses a batch, only the last one, and `decide` withdraws only that one. At the end the state on shared
 storage alone equals the model's.
 """
 
 from __future__ import annotations
 
-import logging
 import random
 import shutil
 import tempfile
-from collections.abc import Iterable, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, field
-from multiprocessing import get_context
+from collections import Counter
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-import pyarrow as pa
-
-from headrace.blob.base import Blobs
-from headrace.blob.locations import Locations
-from headrace.clock import SystemClock
-from headrace.errors import ReadBack, StateMissing, TryAgain
-from headrace.host.state.service import PartitionService
-from headrace.host.state.upkeep import Upkeep
+from headrace.coordinator.placing.pins import Pins
+from headrace.errors import StateMissing
 from headrace.plan.options import COMMIT_MODES, CommitMode
 from headrace.plan.partitions.layouts import first_layout
-from headrace.plan.spec import Accumulator, Field, Fold, OperatorSpec, input_schema
 from headrace.recovery.reconcile import OperatorFound, decide, versions_wanted
 from headrace.recovery.redo import StateOf, missing
-from headrace.testing.clock import ManualClock
-from headrace.testing.faults.faulty_blobs import FaultyBlobs
-from headrace.testing.faults.simulated_storage import SimulatedLocations, SimulatedStorage
-from headrace.testing.simulation.stepped_crew import Crash, SteppedExecutor, SteppedJobs, stepped_crew
+from headrace.testing.faults.simulated_storage import SimulatedStorage
+from headrace.testing.simulation.driver import Driver, Failed, exchange, is_ours
+from headrace.testing.simulation.machines import Machine, Machines
+from headrace.testing.simulation.model import QUERY, Model
+from headrace.testing.simulation.stepped_crew import Crash
 from headrace.testing.simulation.weather import STALL_MS, Climate, Weather
-from headrace.wire.contract import Ticket
 
-QUERY = "query"
 ATTEMPTS_MAX = 60
-CHUNK = 100  # seeds that a process runs at a time
-SPEC = OperatorSpec(
-    name="sums",
-    keys=(Field("k0", "string", "key"),),
-    inputs=(Field("v0", "int64", "amount"),),
-    work=Fold((Accumulator("count", None, "int64"), Accumulator("sum", "v0", "int64"))),
-    window=None,
-    emit="changes",
-    timed=False,
-    delays_ms=(),
-    partitions=1,
-)
-
-State = dict[str, tuple[int, int]]
-Rows = list[tuple[str, int]]
 
 
 @dataclass
@@ -70,244 +43,200 @@ class Simulation:
 
     seed: int
     folder: Path
-    randomness: random.Random = field(init=False)
-    spark: int = -1  # the last batch in Spark's commit log
-    begun: list[int] = field(default_factory=list)
-    attempt: int = 0
-    attempts: dict[int, int] = field(default_factory=dict)  # the newest attempt at each batch of this start
-    starts: int = 0
-    disk_lost: bool = False
-    lost: int = 0
+    met: Counter[str] = field(default_factory=Counter)  # events, by name
+    disk_lost: bool = False  # since the last batch was committed
 
     def __post_init__(self) -> None:
-        self.randomness = random.Random(self.seed)
-        draw = self.randomness
+        draw = self.randomness = random.Random(self.seed)
         self.mode: CommitMode = draw.choice(COMMIT_MODES)
-        self.batches = draw.randint(3, 7)
         self.storage = SimulatedStorage(self.folder / "shared")
         self.weather = Weather(draw, Climate.drawn(draw), self.storage)
-        self.inputs = [self._rows() for _ in range(self.batches)]
-        self.models = self._models()
-        self.boot()
+        self.model = Model.drawn(draw)
+        self.machines = Machines(self.folder, draw, self.storage, self.weather)
+        self.driver = self._driver(1)
+        self.stale: Driver | None = None  # a driver that was replaced and does not know it
 
-    def _rows(self) -> Rows:
-        draw = self.randomness
-        return [(f"key-{draw.randint(0, 12)}", draw.randint(-5, 5)) for _ in range(draw.randint(0, 12))]
+    def _driver(self, number: int) -> Driver:
+        """The first driver of an application: it does not know which machine has which partition."""
+        owners = [self.randomness.choice(self.machines.all) for _ in range(self.model.partitions)]
+        pins = Pins(lambda location: self.storage)
+        return Driver(number, self.model, self.mode, self.storage.root, self.machines, owners, pins)
 
-    def _models(self) -> dict[int, State]:
-        models: dict[int, State] = {-1: {}}
-        for number, rows in enumerate(self.inputs):
-            state = dict(models[number - 1])
-            for key, amount in rows:
-                count, total = state.get(key, (0, 0))
-                state[key] = (count + 1, total + amount)
-            models[number] = state
-        return models
-
-    # ── processes ────────────────────────────────────────────────────────────────────────────
-
-    @property
-    def local(self) -> Path:
-        return self.folder / "local"
-
-    def boot(self) -> None:
-        """A new host; the one before it has ended with its jobs."""
-        self.jobs, self.clock = SteppedJobs(self.randomness), ManualClock()
-        crew = stepped_crew(self.jobs, self.clock, self.weather.probe)
-        self.service = PartitionService(
-            64 << 20, self._locations(), crew, Upkeep(SteppedExecutor(self.jobs))
-        )
-
-    def _locations(self) -> Locations:
-        def wrap(blobs: Blobs) -> Blobs:
-            return FaultyBlobs(blobs, self.weather.outcome, self._delay, self.weather.lost)
-
-        return SimulatedLocations(self.local, self.storage, wrap, self.clock)
-
-    def _delay(self, operation: str) -> None:
-        self.weather.delay(self.clock, self._meanwhile, self._look)
-
-    def _meanwhile(self) -> bool:
-        """Runs another job while one waits for storage, unless that job needs a lock of the waiting one."""
-        is_locked = any(partition.is_locked for partition in self.service._partitions.values())
-        return not is_locked and self.jobs.step()
-
-    def _look(self) -> None:
-        for partition in self.service._partitions.values():
-            partition.look()
+    # ── machines ─────────────────────────────────────────────────────────────────────────────
 
     def trouble(self) -> None:
         """The faults between two batches."""
-        draw = self.randomness
+        draw, machine = self.randomness, self.randomness.choice(self.machines.all)
+        self.machines.clock.advance_ms(draw.choice((0.0, 300.0, 3_000.0)))
         for _ in range(draw.randint(0, 4)):
-            self.jobs.step()
+            self.machines.step(draw.choice(self.machines.all))
         if draw.random() < 0.05:
-            self.clock.advance_ms(STALL_MS)
-            self._look()
+            self.machines.clock.advance_ms(STALL_MS)
+            self.machines.look()
         if draw.random() < 0.1:
-            raise Crash
-        if self.mode != "sync" and draw.random() < 0.05:
-            shutil.rmtree(self.local, ignore_errors=True)
-            self.disk_lost = True
-            raise Crash
+            self._end_host(machine)
+        if self.mode != "sync" and draw.random() < 0.07:
+            self._lose(machine)
+        self.met["orphans"] += self.driver.haunt()
+        if draw.random() < 0.3:
+            self._haunt()
+        if draw.random() < 0.06:
+            self.restart()
 
-    # ── the driver ───────────────────────────────────────────────────────────────────────────
+    def _end_host(self, machine: Machine) -> None:
+        machine.boot()
+        if self.randomness.random() < 0.5:  # the driver has ended too
+            self.restart()
+
+    def _lose(self, machine: Machine) -> None:
+        """The disk of a machine is lost, or its unsynced files are torn."""
+        if self.randomness.random() < 0.5:
+            machine.lose_disk()
+            self.disk_lost = True
+        elif not machine.fsync:
+            torn = machine.tear_files(self.randomness)
+            self.met["torn"] += torn
+            self.disk_lost = self.disk_lost or torn > 0
+        for each in self.machines.all:
+            if each.disk == machine.disk:
+                each.boot()
+
+    # ── drivers ──────────────────────────────────────────────────────────────────────────────
+
+    def restart(self) -> None:
+        """A new start, in this application or in a new one; the driver before it may not know of it."""
+        before = self.driver
+        self.driver = self._driver(before.number + 1)
+        self.driver.spark, self.driver.begun = before.spark, list(before.begun)
+        self.met["starts"] += 1
+        self.met["moves"] += before.moves
+        self.stale = before if self.randomness.random() < 0.5 else None
+        if self.randomness.random() < 0.7:
+            self.driver.owners, self.driver.pins = list(before.owners), before.pins
+        else:
+            self.publish_logs()
+
+    def _haunt(self) -> None:
+        """The driver that was replaced runs one more batch, until a host refuses it."""
+        stale = self.stale
+        if stale is None or stale.spark == self.model.batches - 1:
+            return
+        self.met["stale batches"] += 1
+        stale.pins = Pins(lambda location: self.storage)
+        try:
+            stale.run(stale.spark + 1)
+            stale.spark += 1
+        except Exception as error:
+            if not is_ours(error):
+                raise
+            self.stale = None
 
     def run(self) -> None:
-        for _ in range(ATTEMPTS_MAX * self.batches):
-            if self.spark == self.batches - 1:
+        for _ in range(ATTEMPTS_MAX * self.model.batches):
+            if self.driver.spark == self.model.batches - 1:
                 break
             try:
                 self.trouble()
-                self.batch(self.spark + 1)
-            except Crash:
-                self.after_crash()
-            except (TryAgain, ReadBack):
-                continue
+                self.batch(self.driver.spark + 1)
+            except Failed:
+                self.restart()
             except StateMissing:
                 self.reconcile()
-        self.calm()
-        assert self.spark == self.batches - 1, f"seed {self.seed}: stuck after batch {self.spark}"
+        self.weather.clear()
+        assert self.driver.spark == self.model.batches - 1, f"stuck after batch {self.driver.spark}"
         self.verify()
 
-    def after_crash(self) -> None:
-        self.boot()
-        if self.randomness.random() < 0.5:  # the driver has ended too
-            self.starts, self.attempt, self.attempts = self.starts + 1, 0, {}
-
     def batch(self, number: int) -> None:
-        self.begun = [batch for batch in self.begun if batch < number] + [number]
-        transaction = self.service.begin(self.ticket(number))
-        try:
-            results = self._exchange(transaction, self.inputs[number])
-            expected = {key: self.models[number][key] for key, _ in self.inputs[number]}
-            assert results == expected, f"seed {self.seed}: batch {number} gave {results}, not {expected}"
-            transaction.commit()
-        except Exception:
-            transaction.abort()
-            raise
+        self.driver.run(number)
         if self.randomness.random() > 0.1:  # else Spark ends before it logs the commit, and replays
-            self.spark, self.disk_lost = number, False
-
-    def ticket(self, number: int) -> Ticket:
-        self.attempt += 1
-        self.attempts[number] = self.attempt
-        base = max((batch for batch in self.begun if batch < number), default=None)
-        base_attempt = None if base is None else self.attempts.get(base)
-        start, where = f"start-{self.starts}", self.storage.root
-        return Ticket(start, QUERY, SPEC, 0, number, base, self.attempt, where, 3, self.mode, base_attempt)
-
-    def _exchange(self, transaction: Any, rows: Rows) -> State:
-        if rows:
-            transaction.apply(batch_of(rows))
-        return state_of(transaction.finish([]))
+            self.driver.spark, self.disk_lost = number, False
+        elif self.randomness.random() < 0.5:
+            self.restart()
 
     def reconcile(self) -> None:
         """Repairs a missing version: it must be due to the lost disk, and one batch."""
-        assert self.disk_lost, f"seed {self.seed}: version {self.spark} is missing, and no disk was lost"
-        state = StateOf(self.storage.root, QUERY, SPEC.name, first_layout(1))
-        versions = versions_wanted(self.begun, self.spark)
+        driver, name = self.driver, self.model.spec.name
+        assert self.disk_lost, f"version {driver.spark} is missing, and no disk was lost"
+        self.restart()
+        self.publish_logs()
+        state = StateOf(self.storage.root, QUERY, name, first_layout(self.model.partitions))
+        versions = versions_wanted(driver.begun, driver.spark)
         missing_files = {version: missing(self.storage, state, version) for version in versions}
-        decision = decide(
-            self.spark, [self.spark + 1], [OperatorFound(SPEC.name, tuple(self.begun), missing_files)]
-        )
-        assert decision.action == "withdraw", f"seed {self.seed}: {decision.reason}"
-        assert decision.batch == self.spark
-        self.spark, self.lost, self.disk_lost = self.spark - 1, self.lost + 1, False
-        self.starts, self.attempt = self.starts + 1, 0
+        operators = [OperatorFound(name, tuple(driver.begun), missing_files)]
+        decision = decide(driver.spark, [driver.spark + 1], operators)
+        if decision.action == "nothing":
+            return
+        assert decision.action == "withdraw", decision.reason
+        assert decision.batch == driver.spark
+        self.met["lost"] += 1
+        self.restart()
+        self.driver.spark, self.disk_lost, self.stale = driver.spark - 1, False, None
+
+    def publish_logs(self) -> None:
+        """Finishes what is in the logs of the machines, in calm weather, as `hr.start` does."""
+        climate, self.weather.climate, self.weather.is_disk_full = self.weather.climate, Climate(), False
+        for partition in range(self.model.partitions):
+            for machine in self.machines.all:
+                self._settle(partition, machine)
+        self.machines.drain()
+        self.weather.climate = climate
+
+    def _settle(self, partition: int, machine: Machine) -> bool:
+        """Begins once at a machine, so that an entry of its log is published; whether the base is there."""
+        ticket = self.driver.ticket(self.driver.spark + 1, partition)
+        try:
+            with self.machines.calling(machine):
+                machine.service.begin(ticket).abort()
+        except StateMissing:
+            return False
+        except Exception as error:
+            if not is_ours(error):
+                raise
+        return True
 
     # ── the end ──────────────────────────────────────────────────────────────────────────────
 
-    def calm(self) -> None:
-        self.weather.clear()
-
     def verify(self) -> None:
         """Checks that shared storage alone has the state once everything is published."""
-        self.boot()
-        self._settle()
-        shutil.rmtree(self.local, ignore_errors=True)
-        self.boot()
-        transaction = self.service.begin(self.ticket(self.batches))
-        actual = self._exchange(transaction, [(f"key-{key}", 0) for key in range(13)])
-        expected = {f"key-{key}": (1, 0) for key in range(13)}
-        for key, (count, total) in self.models[self.batches - 1].items():
-            expected[key] = (count + 1, total)
-        assert actual == expected, f"seed {self.seed}: the state is {actual}, not {expected}"
-        transaction.abort()
-        self.service.close()
-
-    def _settle(self) -> None:
-        """Begins once, so that a leftover log is published."""
-        try:
-            self.service.begin(self.ticket(self.batches)).abort()
-        except StateMissing:
+        self._boot_all()
+        self.restart()
+        self.stale = None
+        ready = [self._settle(number, owner) for number, owner in enumerate(self.driver.owners)]
+        if not all(ready):
             self.reconcile()
-            self.run()
-        self.jobs.drain()
-        self.service.close()
+            return self.run()
+        self.machines.drain()
+        self.machines.close()
+        for machine in self.machines.all:
+            machine.lose_disk()
+        self._boot_all()
+        for partition in range(self.model.partitions):
+            self._verify(partition)
+        self.machines.close()
+        return None
 
+    def _verify(self, partition: int) -> None:
+        rows, expected = self.model.probe(partition)
+        ticket = replace(self.driver.ticket(self.model.batches, partition), commit="sync")
+        transaction = self.machines.all[0].service.begin(ticket)
+        actual = exchange(transaction, rows)
+        assert actual == expected, f"the state of partition {partition} is {actual}, not {expected}"
+        transaction.abort()
 
-def batch_of(rows: Rows) -> pa.RecordBatch:
-    hashes = np.array([sum(key.encode()) % 5 << 40 for key, _ in rows], np.int64)
-    keys, amounts = pa.array([key for key, _ in rows]), pa.array([amount for _, amount in rows], pa.int64())
-    return pa.RecordBatch.from_arrays([pa.array(hashes), keys, amounts], schema=input_schema(SPEC))
-
-
-def state_of(batches: Iterable[pa.RecordBatch]) -> State:
-    rows = [row for batch in batches for row in zip(*(c.to_pylist() for c in batch.columns), strict=True)]
-    return {key: (count, total) for key, count, total in rows}
+    def _boot_all(self) -> None:
+        for machine in self.machines.all:
+            machine.boot()
 
 
 def simulate(seed: int) -> Simulation:
-    """One simulated query; raises `AssertionError` with the seed when a check fails."""
+    """One simulated query; raises `AssertionError` when a check fails."""
     memory = Path("/dev/shm")
     folder = tempfile.mkdtemp(prefix="headrace-simulation-", dir=memory if memory.is_dir() else None)
     try:
         simulation = Simulation(seed, Path(folder))
         simulation.run()
         return simulation
+    except Crash as error:  # no call of the driver may let it through
+        raise AssertionError("a host ended outside of a call") from error
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-@dataclass(frozen=True)
-class Met:
-    """Counts of the events in many simulations."""
-
-    runs: int = 0
-    starts: int = 0
-    lost: int = 0
-    failed: tuple[str, ...] = ()
-
-    def __add__(self, other: Met) -> Met:
-        failed = self.failed + other.failed
-        return Met(self.runs + other.runs, self.starts + other.starts, self.lost + other.lost, failed)
-
-    def __str__(self) -> str:
-        verdict = "no violation" if not self.failed else "\n".join(["violations:", *self.failed])
-        return f"{self.runs} runs, {self.starts} restarts, {self.lost} batches taken back: {verdict}"
-
-
-def run_seeds(seeds: Sequence[int]) -> Met:
-    """Runs the seeds one after another, without output."""
-    logging.getLogger("headrace").setLevel(logging.CRITICAL)
-    met = Met()
-    for seed in seeds:
-        try:
-            run = simulate(seed)
-            met += Met(1, run.starts, run.lost)
-        except Exception as error:
-            met += Met(1, failed=(f"seed {seed}: {error!r}",))
-    return met
-
-
-def run_many(count: int, first: int, workers: int) -> int:
-    """Runs many seeds in several processes and prints their counts; returns the exit code."""
-    clock = SystemClock()
-    parts = [range(first + start, first + min(start + CHUNK, count)) for start in range(0, count, CHUNK)]
-    with ProcessPoolExecutor(workers, get_context("spawn")) as processes:
-        begun_ms = clock.monotonic_ms()
-        met = sum(processes.map(run_seeds, parts), Met())
-    minutes = (clock.monotonic_ms() - begun_ms) / 60_000
-    print(f"{met}\n{met.runs / minutes:,.0f} runs a minute, in {workers} processes")
-    return 1 if met.failed else 0
