@@ -149,6 +149,35 @@ def test_an_interval_join_is_sparks(
     assert len(out["ours"]) > 10
 
 
+def drawn_case(seed: int) -> tuple[str, str, str]:
+    """Any kind of join that Spark has, with any bounds."""
+    draw = random.Random(seed)
+    how = draw.choice(["inner", "left_outer", "right_outer", "full_outer", "left_semi"])
+    lower, upper = sorted(draw.randrange(-12, 12) for _ in range(2))
+    return how, f"{lower} seconds", f"{upper} seconds"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(8))
+def test_any_interval_join_is_sparks(spark: SparkSession, tmp_path: Path, seed: int) -> None:
+    how, lower, upper = drawn_case(seed)
+    builds = {"ours": ours(how, between=(lower, upper)), "theirs": theirs(how, lower, upper)}
+    out = together(spark, tmp_path, builds, batches_of(seed, 7))
+    assert out["ours"] == out["theirs"]
+
+
+def test_state_is_cleaned_up(spark: SparkSession, tmp_path: Path) -> None:
+    """In the end the watermark has passed all rows but the last ones of each stream."""
+    write(tmp_path, batches_of(3), 0)
+    joined = ours("full_outer", between=("-5 seconds", "5 seconds"))(*streams(spark, tmp_path))
+    writer = joined.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "ck"))
+    query = writer.trigger(availableNow=True).start()
+    query.awaitTermination()
+    (batches,) = hr.progress(query).values()
+    assert max(batch.keys for batch in batches) > 40
+    assert batches[-1].keys <= 4
+
+
 def batch_join(spark: SparkSession, folder: Path, how: str, near: str) -> Counter[Any]:
     """Spark's batch join of the same files."""
     left, right = (spark.read.schema(SCHEMA).json(str(folder / side)) for side in "01")
