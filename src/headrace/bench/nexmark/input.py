@@ -27,6 +27,7 @@ class Scale:
     rate: int
     skipped: int
     spark_batches: int  # Spark needs many seconds for a batch of some queries
+    warm_batches: int = 2
 
     @property
     def span_s(self) -> float:
@@ -35,7 +36,7 @@ class Scale:
 
 
 FULL = Scale(batches=12, events=400_000, rate=100_000, skipped=4, spark_batches=8)
-QUICK = Scale(batches=4, events=60_000, rate=12_000, skipped=1, spark_batches=4)
+QUICK = Scale(batches=4, events=60_000, rate=12_000, skipped=1, spark_batches=4, warm_batches=1)
 
 
 def write(scale: Scale, folder: Path) -> None:

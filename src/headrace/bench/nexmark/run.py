@@ -33,7 +33,6 @@ from headrace.nexmark.registry import QUERIES
 PARTITIONS = 2
 NAMES = (*QUERIES, "dedup")
 SIDES = {"headrace": "Headrace", "spark": "Spark, RocksDB", "floor": "no state (floor)"}
-WARM_BATCHES = 2
 Outcomes = dict[tuple[str, str], float]  # by side and query: events per second
 
 
@@ -89,7 +88,7 @@ def _measure(spark: Any, side: str, name: str, scale: Scale, scratch: Path) -> f
     """Events per second, or the error."""
     try:
         with suppress(QueryError, StreamingQueryException):  # the measurement reports the error
-            _run(spark, side, name, WARM_BATCHES, scratch, "warm")
+            _run(spark, side, name, scale.warm_batches, scratch, "warm")
         batches = scale.spark_batches if side == "spark" else scale.batches
         ran = _run(spark, side, name, batches, scratch, "measured")
     except (QueryError, StreamingQueryException) as error:
