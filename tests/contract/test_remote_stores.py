@@ -4,23 +4,16 @@ without one; damage of fetched bytes is repaired, damage of the original is an e
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
-from headrace.blob.memory import MemoryBlobs
-from headrace.checkpoint.home import PartitionHome
-from headrace.clock import SystemClock
 from headrace.errors import StateCorrupt
-from headrace.files.fetch import Fetcher
-from headrace.files.space import PartialSpace
 from headrace.plan.spec import OperatorSpec
+from headrace.testing.contracts.remote_lab import ROOMS, RemoteLab, Room
 from headrace.testing.contracts.store_contract import SECOND, SESSION, SLIDE, check, folding, keeping
 from headrace.testing.contracts.store_lab import StoreLab
 from headrace.testing.contracts.store_model import Row, StoreModel
-from headrace.testing.faults.measured_blobs import MeasuredBlobs
 
 SMALL = 1 << 14  # bytes of memory: rows are read from segments
 CASES = {
@@ -29,24 +22,6 @@ CASES = {
     "kept rows": keeping(SLIDE),
     "sessions": keeping(SESSION),
 }
-ROOMS: dict[str, Callable[[Path], PartialSpace]] = {
-    "disk": lambda folder: PartialSpace(folder, 1 << 30, Fetcher(4)),
-    "narrow disk": lambda folder: PartialSpace(folder, 1 << 13, Fetcher(4)),
-    "memory": lambda folder: PartialSpace(None, 1 << 13, Fetcher(4)),
-}
-
-
-@dataclass
-class RemoteLab(StoreLab):
-    """A store whose files are elsewhere; `reopen` is a start on an empty machine."""
-
-    blobs: MeasuredBlobs = field(default_factory=lambda: MeasuredBlobs(MemoryBlobs()))
-    room: Callable[[Path], PartialSpace] = ROOMS["disk"]
-
-    def __post_init__(self) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        self.home = PartitionHome.of(self.blobs, "p", SystemClock(), space=self.room(self.folder))
-        self.reopen()
 
 
 def epochs(lab: StoreLab, model: StoreModel, numbers: range) -> None:
@@ -59,9 +34,7 @@ def epochs(lab: StoreLab, model: StoreModel, numbers: range) -> None:
 
 @pytest.mark.parametrize("room", ROOMS.values(), ids=ROOMS.keys())
 @pytest.mark.parametrize("spec", CASES.values(), ids=CASES.keys())
-def test_restarts_on_empty_machines_change_nothing(
-    spec: OperatorSpec, room: Callable[[Path], PartialSpace], tmp_path: Path
-) -> None:
+def test_restarts_on_empty_machines_change_nothing(spec: OperatorSpec, room: Room, tmp_path: Path) -> None:
     lab, model = RemoteLab(spec, tmp_path, SMALL, room=room), StoreModel(spec)
     for begin in range(0, 12, 3):
         epochs(lab, model, range(begin, begin + 3))

@@ -1,5 +1,6 @@
 """Protects every store under any order of epochs, broken epochs, crashes, compactions and reopenings: what
-comes out is what the model says, and an epoch that was not settled leaves no trace."""
+comes out is what the model says, and an epoch that was not settled leaves no trace. Files are in place, or
+elsewhere: then every reopening is a start on an empty machine."""
 
 from __future__ import annotations
 
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
 from headrace.plan.spec import OperatorSpec
+from headrace.testing.contracts.remote_lab import ROOMS, RemoteLab, Room
 from headrace.testing.contracts.store_contract import (
     AMPLE,
     LATE_SESSION,
@@ -33,6 +35,7 @@ from headrace.testing.contracts.store_model import Row, StoreModel
 FOLDS = (folding(None, "changes"), folding(TUMBLE, "final"), folding(LATE_SLIDE, "final"))
 SESSIONS = (folding(SESSION, "final"), folding(LATE_SESSION, "changes"))
 KEPT = (keeping(SLIDE), keeping(LATE_SLIDE))
+PLACES = (None, *ROOMS.values())  # files in place, or elsewhere with a wide, a narrow and no disk cache
 STORES: dict[str, tuple[OperatorSpec, ...]] = {
     "rmw": (*FOLDS, *SESSIONS),
     "memory": (*FOLDS, *SESSIONS),
@@ -58,11 +61,13 @@ def machine_of(name: str) -> type[RuleBasedStateMachine]:
     """The machine of one store."""
 
     class StoreMachine(RuleBasedStateMachine):
-        @initialize(case=st.sampled_from(STORES[name]), tiny=st.booleans())
-        def begin(self, case: OperatorSpec, tiny: bool) -> None:
+        @initialize(case=st.sampled_from(STORES[name]), tiny=st.booleans(), room=st.sampled_from(PLACES))
+        def begin(self, case: OperatorSpec, tiny: bool, room: Room | None) -> None:
             self.folder = Path(tempfile.mkdtemp(prefix="headrace-machine-"))
             share = TINY if tiny and name != "memory" else AMPLE
-            self.lab = StoreLab(replace(case, store=name), self.folder, share)
+            spec = replace(case, store=name)
+            near = StoreLab(spec, self.folder, share) if room is None else None
+            self.lab = near or RemoteLab(spec, self.folder, share, room=room or ROOMS["disk"])
             self.model = StoreModel(case)
 
         def _later(self, step_us: int) -> int | None:

@@ -15,13 +15,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.errors import StateCorrupt, TryAgain
-from headrace.files.fetch import Fetcher
+from headrace.files.fetch import Costs, Fetcher
 from headrace.files.partial import PartialFile
 from headrace.files.ranges import UNIT_BYTES, cut, gap_bytes, requests, runs, units_of
 from headrace.files.space import PartialSpace
 
 SIZE = 40 * UNIT_BYTES + 1234
 DATA = np.random.default_rng(1).bytes(SIZE)
+
+
+class NoLatency(Costs):
+    """Requests cost nothing, so that no gap is read."""
+
+    latency_ms = 0.0
+
+    def __init__(self) -> None:
+        self.bytes_per_ms = 1.0
+
+    def add(self, nbytes: int, lasted_ms: float) -> None:
+        """Learns nothing."""
 
 
 class Storage:
@@ -50,7 +62,7 @@ class Storage:
 def space(limit: int = 1 << 30, folder: Path | None = None, gap: bool = False) -> PartialSpace:
     made = PartialSpace(folder, limit, Fetcher(parallel=4))
     if not gap:
-        made.fetcher.costs.latency_ms = 0.0
+        made.fetcher.costs = NoLatency()
     return made
 
 

@@ -19,6 +19,7 @@ from headrace.plan.options import CommitMode
 from headrace.rows.arrays import I64
 from headrace.testing.faults.measured_blobs import MeasuredBlobs
 from headrace.wire.contract import Ticket
+from headrace.wire.state_reads import StateReads
 
 OPERATORS, PARTITIONS, MEMORY = 3, 8, 64 << 20
 LOADED = 3  # batches that write the state
@@ -30,6 +31,7 @@ class Machine:
     def __init__(self, folder: Path, start: str, commit: CommitMode = "sync") -> None:
         self._start, self._shared, self._commit = start, str(folder / "state"), commit
         self.blobs: list[MeasuredBlobs] = []
+        self.reads: list[StateReads] = []  # as progress has them
         self.service: PartitionService = open_service(MEMORY, folder / start, wrap=self._far)
 
     def _far(self, blobs: Blobs) -> Blobs:
@@ -55,7 +57,7 @@ class Machine:
         transaction = self.service.begin(replace(ticket, commit=self._commit))
         transaction.apply(batch_of(spec, keys, hashes_of(keys)))
         counts = [batch.column(batch.num_columns - 2) for batch in transaction.finish([])]
-        transaction.commit()
+        self.reads.append(transaction.commit().reads)
         return sum(int(np.sum(np.asarray(column))) for column in counts)
 
     def counts(self) -> Counter[str]:
@@ -77,6 +79,8 @@ def first_batches(folder: Path, touched: I64) -> tuple[list[Counter[str]], int, 
     machine = Machine(folder, "restarted")
     results = machine.batch(LOADED, touched)
     nbytes, counts = machine.blobs[0].nbytes(), [machine.counts()]
+    assert 0 < sum(read.requests for read in machine.reads) <= counts[0]["range"], "a compaction adds more"
+    assert 0 < sum(read.fetched_bytes for read in machine.reads) < nbytes
     machine.batch(LOADED + 1, touched)
     counts.append(machine.counts())
     machine.service.close()

@@ -30,7 +30,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def room() -> PartialSpace:
     space = PartialSpace(None, 1 << 30, Fetcher(4))
-    space.fetcher.costs.latency_ms = 0.0  # no gap is read
+    space.fetcher.costs.bytes_per_ms = 0.0  # no gap is read
     return space
 
 

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 
 from headrace.errors import StateCorrupt, TryAgain
+from headrace.files.fetched import Fetched
 from headrace.files.local import writing
 from headrace.files.opened import OpenFile
 from headrace.files.ranges import UNIT_BYTES, requests, runs, units_of
@@ -53,8 +54,10 @@ class PartialFile(OpenFile):
         read: ReadRange,
         read_size: ReadSize,
         name: str = "",
+        fetched: Fetched | None = None,
     ) -> None:
         super().__init__(space.new_file(size), where)
+        self.fetched = fetched or Fetched()  # of all files of its partition
         self.name = name  # by which the cache remembers its uses
         self._size, self._read, self._read_size, self._space = size, read, read_size, space
         self._units: U8 = np.zeros(-(-size // UNIT_BYTES), np.uint8)
@@ -83,7 +86,8 @@ class PartialFile(OpenFile):
     def ensure(self, starts: I64, ends: I64, *, once: bool = False) -> None:
         units = units_of(starts, ends)
         is_worth_loading = not once and self._space.is_worth_loading(self.name, self._size)
-        self._space.hit(int((self._units[units] % COMING > ABSENT).sum()) * UNIT_BYTES)
+        present = int((self._units[units] % COMING > ABSENT).sum())
+        self._space.count(self, Fetched(cached_bytes=present * UNIT_BYTES))
         while True:
             with self._changed:
                 states = self._units[units]
@@ -93,7 +97,7 @@ class PartialFile(OpenFile):
                 if len(missing):
                     self._units[missing] = COMING
                 elif (states == COMING).any():
-                    self._space.wait(self._changed)
+                    self._space.wait(self, self._changed)
                     continue
                 else:
                     return
@@ -142,13 +146,13 @@ class PartialFile(OpenFile):
             with self._changed:  # what an error left
                 self._units[missing[self._units[missing] == COMING]] = ABSENT
                 self._changed.notify_all()
-            self._space.waited(self._space.clock.monotonic_ms() - begun_ms)
+            self._space.count(self, Fetched(fetch_ms=self._space.clock.monotonic_ms() - begun_ms))
 
     def _fetch_range(self, first: int, end: int, state: int) -> None:
         start = first * UNIT_BYTES
         length = min(end * UNIT_BYTES, self._size) - start
         self._write(first, end, self._whole(start, length), state)
-        self._space.fetched(length)
+        self._space.count(self, Fetched(fetched_bytes=length, requests=1))
 
     def _whole(self, start: int, length: int) -> bytes:
         """The bytes of a range; a short reply is repeated, a file that is too short is corrupt."""
@@ -221,8 +225,10 @@ class PartialFile(OpenFile):
                 self._punch(first, end)
             self._units[chosen] = ABSENT
             self._hand = int(chosen[-1]) + 1 if len(chosen) else 0
-            self._grow(-len(chosen) * UNIT_BYTES)
-            return len(chosen) * UNIT_BYTES
+            evicted = len(chosen) * UNIT_BYTES
+            self._grow(-evicted)
+            self._space.count(self, Fetched(evicted_bytes=evicted))
+            return evicted
 
     def cool(self) -> None:
         """Makes every HOT unit COLD: it stays if it is used before the next eviction."""

@@ -14,12 +14,12 @@ import tempfile
 import threading
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from headrace.blob.private import make_private
 from headrace.clock import SYSTEM_CLOCK, Clock
 from headrace.files.fetch import Fetcher
+from headrace.files.fetched import Fetched
 from headrace.files.local import writing
 from headrace.files.partial import PartialFile
 from headrace.rows.arrays import I64
@@ -27,17 +27,6 @@ from headrace.rows.arrays import I64
 log = logging.getLogger("headrace.cache")
 FOLDER = "ranges"
 _SLACK = 8  # an eviction frees this part of the limit beyond what is needed, so that evictions are rare
-
-
-@dataclass
-class Reads:
-    """What partial files read since the host began."""
-
-    cached_bytes: int = 0  # found present
-    fetched_bytes: int = 0
-    requests: int = 0
-    wait_ms: float = 0.0  # of readers, for requests
-    evicted_bytes: int = 0
 
 
 def _never(name: str, size: int) -> bool:
@@ -54,7 +43,7 @@ class PartialSpace:
         self.in_memory = folder is None
         self.folder = Path("memory") if folder is None else folder / FOLDER
         self.limit_bytes, self.fetcher, self.clock = limit_bytes, fetcher, clock
-        self.reads, self.used_bytes = Reads(), 0
+        self.reads, self.used_bytes = Fetched(), 0
         self.is_worth_loading: Callable[[str, int], bool] = _never
         self._files: weakref.WeakSet[PartialFile] = weakref.WeakSet()
         self._lock = threading.RLock()  # a file may be freed while it is held: `__del__`
@@ -89,24 +78,17 @@ class PartialSpace:
         with self._lock:
             self.used_bytes += nbytes
 
-    def hit(self, nbytes: int) -> None:
+    def count(self, file: PartialFile, more: Fetched) -> None:
+        """Adds to what the host and the file's partition have read."""
         with self._lock:
-            self.reads.cached_bytes += nbytes
+            self.reads.add(more)
+            file.fetched.add(more)
 
-    def fetched(self, nbytes: int) -> None:
-        with self._lock:
-            self.reads.fetched_bytes += nbytes
-            self.reads.requests += 1
-
-    def waited(self, lasted_ms: float) -> None:
-        with self._lock:
-            self.reads.wait_ms += lasted_ms
-
-    def wait(self, changed: threading.Condition) -> None:
+    def wait(self, file: PartialFile, changed: threading.Condition) -> None:
         """Waits for a range that another thread fetches."""
         begun_ms = self.clock.monotonic_ms()
         changed.wait()
-        self.waited(self.clock.monotonic_ms() - begun_ms)
+        self.count(file, Fetched(fetch_ms=self.clock.monotonic_ms() - begun_ms))
 
     # ── eviction ─────────────────────────────────────────────────────────────────────────────
 
@@ -127,8 +109,6 @@ class PartialSpace:
             for each in files:
                 each.cool()
             freed += self._shrink(files, nbytes - freed, file, units)
-        with self._lock:
-            self.reads.evicted_bytes += freed
         log.debug("evicted %d bytes of ranges: %d of %d are used", freed, self.used_bytes, self.limit_bytes)
 
     def _shrink(self, files: list[PartialFile], nbytes: int, file: PartialFile, units: I64) -> int:

@@ -10,6 +10,7 @@ Threads: any; one lock guards the entries, and no I/O happens under it.
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import threading
@@ -23,12 +24,14 @@ from headrace.blob.base import Blobs, IsDamaged, always
 from headrace.blob.cached import CachedBlobs, download
 from headrace.errors import StateMissing
 from headrace.files.fetch import Fetcher
+from headrace.files.fetched import Fetched
 from headrace.files.local import LocalFolder
 from headrace.files.opened import OpenFile
 from headrace.files.partial import PartialFile
 from headrace.files.space import PartialSpace
 from headrace.format.names import Attempt, blob_name, parse_segment
 
+log = logging.getLogger("headrace.cache")
 T = TypeVar("T")
 IN_MEMORY_BYTES = 8 << 20  # of ranges, where no space was given
 _STAGED = "staged/"  # what temporary ids start with
@@ -57,6 +60,7 @@ class FileTable:
         self._lock = threading.Lock()
         self._staged: dict[str, Path] = {}
         self._logged: set[str] = set()
+        self._fetched = Fetched()
 
     # ── places ───────────────────────────────────────────────────────────────────────────────
 
@@ -140,6 +144,22 @@ class FileTable:
                 raise
             return self._shared(file_id, size)
 
+    def take_fetched(self) -> Fetched:
+        """What was fetched of files that are elsewhere since the last call; the log has it too."""
+        counts = self._fetched.take()
+        if counts.requests or counts.evicted_bytes:
+            log.info(
+                "%s: %d bytes fetched in %d requests, for which readers waited %.0f ms; %d bytes were on "
+                "the disk, %d left it for want of room",
+                self._prefix,
+                counts.fetched_bytes,
+                counts.requests,
+                counts.fetch_ms,
+                counts.cached_bytes,
+                counts.evicted_bytes,
+            )
+        return counts
+
     def in_parallel(self, calls: Sequence[Callable[[], T]]) -> list[T]:
         """The results of calls that open files; at the same time where each of them is a request."""
         if self._blobs.in_place or self._space is None or len(calls) < 2:
@@ -163,6 +183,7 @@ class FileTable:
             lambda start, length: blobs.get_range(name, start, length),
             lambda: blobs.size(name),
             name,
+            self._fetched,
         )
         if isinstance(blobs, CachedBlobs):
             file.load = partial(blobs.load, name)

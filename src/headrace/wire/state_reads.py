@@ -21,6 +21,11 @@ class StateReads:
     blocks: int = 0  # reads on demand
     bytes: int = 0  # of these reads
     waits: Pairs = ()  # rows by their wait: bucket and rows (`store.base.waits`)
+    cached_bytes: int = 0  # of files that are elsewhere, present on the disk
+    fetched_bytes: int = 0  # of files that are elsewhere, from shared storage; since the last commit
+    requests: int = 0  # for these bytes
+    fetch_ms: float = 0.0  # in which readers waited for these requests, added up
+    evicted_bytes: int = 0  # that left the disk cache for want of room
 
     @property
     def misses(self) -> int:
@@ -57,4 +62,9 @@ def together(parts: Sequence[StateReads]) -> StateReads:
         blocks=sum(part.blocks for part in parts),
         bytes=sum(part.bytes for part in parts),
         waits=merged([part.waits for part in parts]),
+        cached_bytes=sum(part.cached_bytes for part in parts),
+        fetched_bytes=sum(part.fetched_bytes for part in parts),
+        requests=sum(part.requests for part in parts),
+        fetch_ms=round(sum(part.fetch_ms for part in parts), 3),
+        evicted_bytes=sum(part.evicted_bytes for part in parts),
     )

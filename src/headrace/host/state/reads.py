@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 
+from headrace.files.table import FileTable
 from headrace.store.base.contract import Store
 from headrace.store.base.waits import WaitHistogram
 from headrace.wire.state_reads import StateReads
@@ -13,8 +15,8 @@ from headrace.wire.state_reads import StateReads
 class ReadAccount:
     """Counts from its making on."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(self, store: Store, files: FileTable) -> None:
+        self._store, self._files = store, files
         self._before = store.waited().counts()
         self._waits = WaitHistogram()
 
@@ -36,4 +38,5 @@ class ReadAccount:
             blocks=int(spent["blocks"]),
             bytes=int(spent["bytes"]),
             waits=self._waits.pairs(),
+            **asdict(self._files.take_fetched()),
         )

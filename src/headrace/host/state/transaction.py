@@ -9,7 +9,7 @@ Threads: its own calls come one after another; `stale` is set by another thread 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 from typing import Protocol
 
 import numpy as np
@@ -74,7 +74,7 @@ class PartitionTransaction:
         self._rows_in = self._rows_out = 0
         self._late_before = store.late_rows
         self._ahead_before = store.read_ahead
-        self._reads = ReadAccount(store)
+        self._reads = ReadAccount(store, home.files)
         self._frontiers: list[int | None] = []
         self._watermark_ms: int | None = None
         self._read_ms = 0.0  # of the input's time, what was not spent on applying
@@ -159,7 +159,10 @@ class PartitionTransaction:
         self._waiting, self._waiting_rows, self._waiting_bytes = [], 0, 0
         if block.num_rows > APPLY_ROWS and self.store.looks_up:
             block = _ordered(block)
-        for part in _parts(block):
+        parts = list(_parts(block))
+        for part, following in zip_longest(parts, parts[1:]):
+            if following is not None:
+                self.store.announce(following)
             with self._reads.rows(part.num_rows):
                 self.store.apply(part)
             self._share.uses(self.store.memory_bytes + self._strategy.files.nbytes)

@@ -82,6 +82,10 @@ class Store(ABC):
 
     # ── reading ──────────────────────────────────────────────────────────────────────────────
 
+    def announce(self, rows: pa.RecordBatch) -> None:
+        """Begins to fetch state of the rows that are applied next; returns at once."""
+        return
+
     @property
     def looks_up(self) -> bool:
         """Whether `apply` would read from disk now.

@@ -93,6 +93,9 @@ class DelegatingStore(Store):
 
     # ── reading ──────────────────────────────────────────────────────────────────────────────
 
+    def announce(self, rows: pa.RecordBatch) -> None:
+        self._inner.announce(rows)
+
     @property
     def looks_up(self) -> bool:
         return self._inner.looks_up

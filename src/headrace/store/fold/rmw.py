@@ -40,7 +40,7 @@ from headrace.store.rows.arrow import heap_bytes, probe_of, results_of
 from headrace.store.rows.slices import closing, cut, is_closed, slices_of, taking, times_of
 from headrace.store.segments.compact import Together, compact, plan
 from headrace.store.segments.merge import Source, merge
-from headrace.store.segments.reader import Answer, Found, Segment, answer_from, index_bytes
+from headrace.store.segments.reader import Answer, Found, Segment, announce, answer_from, index_bytes
 from headrace.store.tables.table import Table
 
 
@@ -105,6 +105,15 @@ class RmwStore(Store):
     def looks_up(self) -> bool:
         """Whether a table lacks keys that are stored."""
         return not all(state.complete for state in self._slices.values())
+
+    def announce(self, rows: pa.RecordBatch) -> None:
+        """Of a running aggregate, whose slice is known before its rows are cut."""
+        state = self._slices.get(0) if self.spec.window is None else None
+        if state is None or state.complete or not any(segment.is_far for segment in self.segments):
+            return
+        probe = probe_of(self.layout, rows)
+        missing = probe.order[state.table.find(probe) < 0]
+        announce([(segment, 0) for segment in self.segments], np.unique(missing))
 
     def apply(self, rows: pa.RecordBatch) -> None:
         """Fold rows into the state; rows of closed windows are dropped and counted."""

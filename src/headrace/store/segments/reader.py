@@ -107,6 +107,13 @@ def prepare(sections: Sequence[tuple[Segment, int]], hashes: U64) -> None:
             fetched.exception()  # the read meets the same trouble, and reports it
 
 
+def announce(sections: Sequence[tuple[Segment, int]], hashes: U64) -> None:
+    """Begins to fetch what a later read of ordered hashes needs of files that are elsewhere."""
+    for segment, number in sections:
+        if segment.is_far and number in segment.sections:
+            segment.prepare(number, hashes)
+
+
 class Answer:
     """The rows found so far for one probe; segments add to it, newest first."""
 

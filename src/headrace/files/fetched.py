@@ -1,0 +1,27 @@
+"""What was read of files that are elsewhere: from the disk cache, and from shared storage."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+
+
+@dataclass
+class Fetched:
+    """Counts. Threads: the caller's lock guards `add`; a count that `take` misses is in the next one."""
+
+    cached_bytes: int = 0  # present on the disk
+    fetched_bytes: int = 0  # from shared storage
+    requests: int = 0
+    fetch_ms: float = 0.0  # in which readers waited for requests
+    evicted_bytes: int = 0
+
+    def add(self, more: Fetched) -> None:
+        for field in fields(self):
+            setattr(self, field.name, getattr(self, field.name) + getattr(more, field.name))
+
+    def take(self) -> Fetched:
+        """The counts so far; they begin again at zero."""
+        counts = replace(self)
+        for field in fields(self):
+            setattr(self, field.name, getattr(self, field.name) - getattr(counts, field.name))
+        return counts
