@@ -6,12 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from headrace.blob.memory import MemoryBlobs
 from headrace.checkpoint.home import PartitionHome
 from headrace.clock import SystemClock
 from headrace.files.fetch import Fetcher
 from headrace.files.space import PartialSpace
-from headrace.testing.contracts.store_lab import StoreLab
+from headrace.testing.contracts.store_lab import QuickBlobs, StoreLab
 from headrace.testing.faults.measured_blobs import MeasuredBlobs
 
 NARROW_BYTES = 1 << 13  # of ranges: less than most reads need
@@ -27,10 +26,12 @@ ROOMS: dict[str, Room] = {
 class RemoteLab(StoreLab):
     """A store whose files are elsewhere; `reopen` is a start on an empty machine."""
 
-    blobs: MeasuredBlobs = field(default_factory=lambda: MeasuredBlobs(MemoryBlobs()))
     room: Room = ROOMS["disk"]
+    blobs: MeasuredBlobs = field(init=False)
 
     def __post_init__(self) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
+        elsewhere = self.folder / "elsewhere"
+        elsewhere.mkdir(parents=True, exist_ok=True)
+        self.blobs = MeasuredBlobs(QuickBlobs(elsewhere))
         self.home = PartitionHome.of(self.blobs, "p", SystemClock(), space=self.room(self.folder))
         self.reopen()
