@@ -102,9 +102,11 @@ def test_requests_do_not_grow_with_the_state(tmp_path: Path) -> None:
     for operation in ("get", "list", "head", "put"):
         assert many[0][operation] == few[0][operation], f"{operation} of the first batch"
     assert many[1]["get"] == few[1]["get"] == many[0]["head"] == many[1]["head"] == 0
-    segments = OPERATORS * PARTITIONS * LOADED
+    places = OPERATORS * PARTITIONS
+    assert many[0]["get"] == places + 2, "the operator's record; the roll-up, the newest run"
+    assert many[0]["list"] <= 2 * places + 3, "the base and, to publish, the files; runs, roll-ups"
     reads = 2 * len(touched) * OPERATORS
-    assert many[0]["range"] <= 2 * segments + reads, "end and directory of a file, page and block of a key"
+    assert many[0]["range"] <= LOADED * places + reads, "a directory per file, a page and a block per key"
     assert many[1]["range"] <= 1, "the second batch touches the same keys"
     state = sum(path.stat().st_size for path in (tmp_path / str(large) / "state").rglob("*.segment"))
     assert nbytes < 0.2 * state
@@ -120,3 +122,33 @@ def test_a_batch_in_memory_reads_nothing(tmp_path: Path, commit: CommitMode) -> 
     machine.batch(4, keys)
     assert machine.counts()["range"] == 0
     machine.service.close()
+
+
+def test_a_roll_up_that_is_old_or_gone_changes_no_result(tmp_path: Path) -> None:
+    keys = np.arange(3000, dtype=np.int64)
+    loaded(tmp_path, 3000)
+    runs = tmp_path / "state" / "q" / "runs"
+    (rollup,) = runs.glob("rollup-*")
+    old = rollup.read_bytes()
+    first = Machine(tmp_path, "first")
+    expected = first.batch(LOADED, keys)
+    first.service.close()
+    assert len(list(runs.glob("rollup-*"))) == 2, "that of the loader, not far behind, and its own"
+    for path in runs.glob("rollup-*"):
+        path.unlink()
+    rollup.write_bytes(old)  # its manifests are those of a version before
+    second = Machine(tmp_path, "second")
+    later = second.batch(LOADED + 1, keys)
+    second.service.close()
+    assert {place: count - len_of(keys, place[1]) for place, count in later.items()} == expected
+    for path in runs.glob("rollup-*"):
+        path.write_bytes(old[:-1])  # damaged
+    third = Machine(tmp_path, "third")
+    last = third.batch(LOADED + 2, keys)
+    third.service.close()
+    assert {place: count - 2 * len_of(keys, place[1]) for place, count in last.items()} == expected
+
+
+def len_of(keys: I64, partition: int) -> int:
+    """How many of the keys a partition has."""
+    return int((partitions_of(hashes_of(keys), PARTITIONS) == partition).sum())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -13,12 +14,13 @@ from headrace.blob.retry import Retry
 from headrace.checkpoint.log import LocalLog
 from headrace.checkpoint.publish import ManifestPublisher
 from headrace.clock import Clock
-from headrace.errors import StateCorrupt, StateUnsupported
+from headrace.errors import RestoreState, StateCorrupt, StateUnsupported
 from headrace.files.logical import LogicalFile
 from headrace.files.opened import OpenFile
+from headrace.files.rollup import Known, RollUp
 from headrace.files.space import PartialSpace
 from headrace.files.table import FileTable
-from headrace.format.manifest import Manifest, SegmentEntry
+from headrace.format.manifest import Manifest, SegmentEntry, decode, encode
 from headrace.format.names import SEQUENCES, segment_name
 from headrace.operators.open import kinds_of
 from headrace.plan.ids import new_write_id, spec_digest
@@ -42,6 +44,7 @@ class PartitionHome:
     files: FileTable
     sequence: itertools.count[int]
     log: LocalLog | None = None
+    rollup: RollUp | None = None
 
     @classmethod
     def of(
@@ -52,10 +55,25 @@ class PartitionHome:
         log: LocalLog | None = None,
         retry: Retry | None = None,
         space: PartialSpace | None = None,
+        rollup: RollUp | None = None,
     ) -> PartitionHome:
         publisher = ManifestPublisher(blobs, prefix, clock, retry)
         files = FileTable(blobs, prefix, log, space)
-        return cls(blobs, prefix, publisher, files, itertools.count(), log)
+        return cls(blobs, prefix, publisher, files, itertools.count(), log, rollup)
+
+    def known_manifest(self, name: str) -> Manifest | None:
+        """The manifest of that very name, if a roll-up has it."""
+        data = None if self.rollup is None else self.rollup.manifest(self.prefix, name)
+        with suppress(RestoreState):
+            return None if data is None else decode(data, f"{self.where}/{name}")
+        return None
+
+    def roll_up(self, manifest: Manifest, segments: Sequence[Segment]) -> None:
+        """Offers a version to the next roll-up."""
+        if self.rollup is not None:
+            ends = {each.file.id: each.end for each in segments if isinstance(each, SegmentFile)}
+            known = Known(manifest.version, manifest.name, encode(manifest), ends)
+            self.rollup.offer(self.prefix, known)
 
     @property
     def where(self) -> str:
@@ -125,6 +143,7 @@ class PartitionHome:
             checksum=checksum,
             kind=kind.name,
             origin=self.files,
+            end=None if self.rollup is None else self.rollup.end(self.prefix, file_id),
         )
 
     def open_segments(self, manifest: Manifest, kinds: Sequence[FileKind]) -> list[Segment]:

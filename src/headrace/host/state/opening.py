@@ -97,8 +97,9 @@ class Versions:
         blobs, prefix = self._home.blobs, self._home.prefix
         try:
             if isinstance(newest, Attempt) and not blobs.in_place:
+                name = manifest_name(*newest)
                 with suppress(BlobMissing):
-                    return read_manifest(blobs, f"{prefix}/{manifest_name(*newest)}")
+                    return self._home.known_manifest(name) or read_manifest(blobs, f"{prefix}/{name}")
             return restore(blobs, prefix, base, check_files=blobs.in_place)
         except StateMissing as error:
             damaged = [] if base is None else self.log.set_aside_of(base)

@@ -235,6 +235,8 @@ class Partition:
     # ── maintenance ──────────────────────────────────────────────────────────────────────────
 
     def maintain(self, ticket: Ticket) -> None:
+        if self._store is not None and self._manifest is not None:
+            self.home.roll_up(self._manifest, self._store.segments)
         self._maintenance.after_commit(self._store, ticket, self.deliver)
 
     def deliver(self, store: Store, finished: Finished) -> None:

@@ -24,6 +24,7 @@ from headrace.checkpoint.runs import claim_run
 from headrace.files.fetch import Fetcher
 from headrace.files.keeper import CacheKeeper
 from headrace.files.ranges import REQUEST_BYTES
+from headrace.files.rollup import RollUp
 from headrace.files.space import PartialSpace
 from headrace.host.state.partition import Partition
 from headrace.host.state.run_guard import RunGuard
@@ -65,6 +66,7 @@ class PartitionService:
         self._crew = crew or Crew()
         self._partitions: dict[tuple[str, str, str, str], Partition] = {}  # the last is the folder
         self._runs: dict[tuple[str, str, str], RunGuard] = {}
+        self._rollups: dict[tuple[str, str], RollUp] = {}
         self._beginning: Counter[Partition] = Counter()  # calls of `begin` under way
         self._mutex = threading.Lock()
         self._claiming = threading.Lock()
@@ -117,12 +119,31 @@ class PartitionService:
         if key not in self._partitions:
             self._rest(TIMES.partition_idle_s)
             log = LocalLog.of(self._locations.local, ticket.location, prefix, fsync=self._fsync)
-            home = PartitionHome.of(blobs, prefix, self._crew.clock, log, space=self._space)
+            home = PartitionHome.of(
+                blobs,
+                prefix,
+                self._crew.clock,
+                log,
+                space=self._space,
+                rollup=self._rollup_of(ticket, blobs),
+            )
             pipeline = CommitPipeline(self._crew, prefix, lambda: bool(self._locations.waits_ms()))
             place = (home, self._budget, self._upkeep, self._crew, pipeline, self._policy)
             self._partitions[key] = Partition(*place, ticket.partition)
             self._watch_commits()
         return self._partitions[key]
+
+    def _rollup_of(self, ticket: Ticket, blobs: Blobs) -> RollUp | None:
+        """What hosts have written about the query's files; nothing where files are in place."""
+        if blobs.in_place:
+            return None
+        key = (ticket.location, ticket.query)
+        if key not in self._rollups:
+            rollup = RollUp(blobs, ticket.query, self._crew.clock)
+            if ticket.base is not None:
+                rollup.reading = self._space.fetcher.beside(rollup.load)
+            self._rollups[key] = rollup
+        return self._rollups[key]
 
     def _watch_commits(self) -> None:
         """Starts the thread that looks for stalled commits of all partitions."""
@@ -135,6 +156,8 @@ class PartitionService:
             self._sweep()
             for partition in self.partitions:
                 partition.look()
+            for rollup in list(self._rollups.values()):
+                self._space.fetcher.beside(rollup.write)
 
     def _rest(self, idle_s: float) -> None:
         """Frees the memory of idle partitions: a query may end without a message."""
@@ -193,6 +216,8 @@ class PartitionService:
         self._upkeep.close()
         self._crew.close()
         self._closing.set()
+        for rollup in self._rollups.values():
+            rollup.write(now=True)
         self._space.fetcher.close()
         with self._mutex:
             self._rest(0.0)  # also removes staged files that no commit named

@@ -64,6 +64,7 @@ class NoOrigin:
 class SegmentFile:
     """A segment in an open file."""
 
+    end = b""  # footer and trailer
     label = ""  # what the store calls the file, where the store has a name for it
 
     def __init__(
@@ -111,6 +112,7 @@ class SegmentFile:
         checksum: int | None = None,
         kind: str = "rows",
         origin: Origin | None = None,
+        end: bytes | None = None,
     ) -> SegmentFile:
         """Verifies header, footer and trailer; a section's index is read when first used.
 
@@ -118,7 +120,7 @@ class SegmentFile:
         """
         try:
             with opened.reading():
-                size, footer = _footer(opened, width)
+                size, footer, end = _footer(opened, width, checksum, end)
             if checksum is not None and checksum != footer.checksum:
                 raise form.corrupt(opened.where, "it is intact, but not the file that the manifest names")
             if not set(variable_key_words) <= set(footer.variable_words):
@@ -127,7 +129,9 @@ class SegmentFile:
             opened.close()
             raise
         file = LogicalFile(file_id, kind, size, footer.checksum)
-        return cls(file, opened, width, variable_key_words, footer, origin or NoOrigin())
+        segment = cls(file, opened, width, variable_key_words, footer, origin or NoOrigin())
+        segment.end = end
+        return segment
 
     @property
     def size(self) -> int:
@@ -385,8 +389,23 @@ class SegmentFile:
         return form.corrupt(self._bytes.where, problem)
 
 
-def _footer(opened: OpenFile, width: int) -> tuple[int, Footer]:
-    """The size of a segment and its footer, verified. Of a file that is elsewhere only the end is read."""
+def _footer(
+    opened: OpenFile, width: int, checksum: int | None, end: bytes | None
+) -> tuple[int, Footer, bytes]:
+    """The size of a segment, its footer, verified, and its end. Of a file elsewhere only the end is read.
+
+    An end that came another way counts if it has the checksum that the manifest names.
+    """
+    if end is not None and opened.is_partial and checksum is not None:
+        with suppress(StateCorrupt):
+            place = form.footer_place(opened.where, end[-form.TRAILER_BYTES :], opened.size)
+            if place.check == checksum and place.version > 1:
+                body = end[: -form.TRAILER_BYTES]
+                return opened.size, form.parse_footer(opened.where, body, place, width), end
+    return _read_footer(opened, width)
+
+
+def _read_footer(opened: OpenFile, width: int) -> tuple[int, Footer, bytes]:
     where, fd, size = opened.where, opened.fd, opened.size
     ensure(opened, (max(0, size - _TAIL_BYTES), size))
     tail = os.pread(fd, _LOCAL_TAIL_BYTES, max(0, size - _LOCAL_TAIL_BYTES))
@@ -399,7 +418,8 @@ def _footer(opened: OpenFile, width: int) -> tuple[int, Footer]:
     ensure(opened, (place.offset, size))
     at = len(tail) - form.TRAILER_BYTES - 8 * place.words
     body = tail[at : at + 8 * place.words] if at >= 0 else os.pread(fd, 8 * place.words, place.offset)
-    return size, form.parse_footer(where, body, place, width)
+    footer = form.parse_footer(where, body, place, width)
+    return size, footer, body + tail[-form.TRAILER_BYTES :]
 
 
 def _ensure_blocks(opened: OpenFile, index: BlockIndex, blocks: I64) -> None:

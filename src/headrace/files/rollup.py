@@ -1,0 +1,155 @@
+"""A roll-up: what a host knows of the files of a query's partitions, in one object, for the next start.
+
+    <query>/runs/rollup-v<version>-<host>
+
+It has each partition's newest manifest and the ends of its segments. Partition manifests stay the truth: a
+manifest of a roll-up counts only under the name that a look at the partition has shown, and the end of a
+segment only with the checksum that its manifest names. So an old, lost or foreign roll-up costs requests
+and nothing else.
+
+Invariants: a roll-up is written at most every `EVERY_MS`, behind commits; the host's one before goes then.
+Threads: any; the lock guards the entries, and no request runs under it.
+"""
+
+from __future__ import annotations
+
+import base64
+import logging
+import re
+import threading
+import uuid
+from collections.abc import Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any
+
+from headrace.blob.base import Blobs
+from headrace.clock import Clock
+from headrace.errors import HeadraceError
+from headrace.format.names import runs_folder
+from headrace.format.record import decode_record, encode_record
+
+log = logging.getLogger("headrace.cache")
+EVERY_MS = 10_000.0
+READ_MOST = 16  # roll-ups of a query: one per host
+OLD_VERSIONS = 20  # a roll-up that is behind by more is removed
+_KIND, _FORMAT = "rollup", 1
+_NAME = re.compile(r"rollup-v(\d{12})-([0-9a-f]{8})", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Known:
+    """One partition: its newest manifest, and the ends of its segments by name."""
+
+    version: int
+    manifest: str  # its name in the partition
+    data: bytes
+    ends: Mapping[str, bytes]
+
+    def body(self) -> dict[str, Any]:
+        ends = {name: base64.b64encode(end).decode() for name, end in self.ends.items()}
+        return {"version": self.version, "name": self.manifest, "data": self.data.decode(), "ends": ends}
+
+    @classmethod
+    def of(cls, body: Mapping[str, Any]) -> Known:
+        ends = {name: base64.b64decode(end) for name, end in body["ends"].items()}
+        return cls(int(body["version"]), body["name"], body["data"].encode(), ends)
+
+
+@dataclass
+class RollUp:
+    """The roll-ups of one query, as one host reads and writes them."""
+
+    blobs: Blobs
+    query: str
+    clock: Clock
+    reading: Future[None] | None = None  # of the roll-ups that are there
+    _known: dict[str, Known] = field(default_factory=dict)  # by partition, from storage
+    _own: dict[str, Known] = field(default_factory=dict)  # by partition, of this host
+    _others: list[str] = field(default_factory=list)
+    _written: str = ""
+    _written_ms: float = float("-inf")
+    _is_due: bool = False
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _host: str = field(default_factory=lambda: uuid.uuid4().hex[:8])
+
+    # ── reading ──────────────────────────────────────────────────────────────────────────────
+
+    def load(self) -> None:
+        """Reads what hosts have written; trouble means that nothing is known."""
+        try:
+            names = [name for name in self.blobs.list(f"{runs_folder(self.query)}rollup-") if _parsed(name)]
+            for name in sorted(names)[-READ_MOST:]:
+                self._take(decode_record(_KIND, _FORMAT, self.blobs.get(name), name))
+            self._others = names
+        except (HeadraceError, KeyError, ValueError) as error:
+            log.warning("no roll-up of %s was read: %s", self.query, error)
+
+    def _take(self, body: Mapping[str, Any]) -> None:
+        partitions = {prefix: Known.of(one) for prefix, one in body["partitions"].items()}
+        with self._lock:
+            for prefix, one in partitions.items():
+                if prefix not in self._known or self._known[prefix].version <= one.version:
+                    self._known[prefix] = one
+
+    def manifest(self, prefix: str, name: str) -> bytes | None:
+        """The manifest of that very name; None where it is not known."""
+        known = self._of(prefix)
+        return known.data if known is not None and known.manifest == name else None
+
+    def end(self, prefix: str, file_id: str) -> bytes | None:
+        """The end of a segment, to be verified by its checksum; None where it is not known."""
+        known = self._of(prefix)
+        return None if known is None else known.ends.get(file_id)
+
+    def _of(self, prefix: str) -> Known | None:
+        if self.reading is not None:
+            self.reading.exception()
+        with self._lock:
+            return self._known.get(prefix)
+
+    # ── writing ──────────────────────────────────────────────────────────────────────────────
+
+    def offer(self, prefix: str, known: Known) -> None:
+        """Takes the newest version of a partition into the next roll-up."""
+        with self._lock:
+            self._own[prefix] = known
+            self._is_due = True
+
+    def write(self, *, now: bool = False) -> None:
+        """Writes a roll-up if one is due, and removes those that it makes needless."""
+        with self._lock:
+            clock_ms = self.clock.monotonic_ms()
+            if not self._is_due or not (now or clock_ms - self._written_ms >= EVERY_MS):
+                return
+            self._is_due, self._written_ms = False, clock_ms
+            own, before = dict(self._own), self._written
+        version = max(known.version for known in own.values())
+        name = f"{runs_folder(self.query)}rollup-v{version:012d}-{self._host}"
+        if name == before:
+            return
+        body = {"partitions": {prefix: known.body() for prefix, known in own.items()}}
+        try:
+            self.blobs.put_if_absent(name, encode_record(_KIND, _FORMAT, body))
+            self._written = name
+            for old in (before, *self._old(version)):
+                if old:
+                    self.blobs.delete(old)
+        except HeadraceError as error:
+            log.warning("the roll-up %s was not written: %s", name, error)
+
+    def _old(self, version: int) -> list[str]:
+        """Roll-ups of earlier hosts that are far behind."""
+        with self._lock:
+            old = [name for name in self._others if _version(name) + OLD_VERSIONS < version]
+            self._others = [name for name in self._others if name not in old]
+        return old
+
+
+def _parsed(name: str) -> re.Match[str] | None:
+    return _NAME.fullmatch(name.rpartition("/")[2])
+
+
+def _version(name: str) -> int:
+    match = _parsed(name)
+    return int(match[1]) if match else 0
