@@ -44,7 +44,7 @@ class Size:
     factor: int = 100
 
 
-QUICK = Size(25_000, 4, 1, (1_000, 10_000), 25, 6, 128 << 20)
+QUICK = Size(20_000, 4, 1, (1_000, 10_000), 20, 4, 128 << 20)
 FULL = Size(320_000, 4, 3, (1_000, 10_000, 100_000), 300, 20, 256 << 20)
 
 
@@ -108,6 +108,7 @@ class Bench:
     # ── recovery ─────────────────────────────────────────────────────────────────────────────
 
     def _recovery(self, small: State, large: State, latency_ms: float) -> None:
+        self._console.print(f"first batches at {latency_ms:g} ms …")
         ranges, whole = Far(latency_ms), Far(latency_ms, fill="whole")
         firsts = {n: self._first_ms(large, ranges, n) for n in self._size.touched}
         download = self._first_ms(large, whole, self._size.touched[0])
@@ -144,6 +145,7 @@ class Bench:
     # ── commits ──────────────────────────────────────────────────────────────────────────────
 
     def _checkpoints(self, small: State, large: State) -> None:
+        self._console.print("commits …")
         times = {name: self._commits_ms(state) for name, state in (("small", small), ("large", large))}
         for share in (50, 99):
             of = {name: float(np.percentile(ms, share)) for name, ms in times.items()}
@@ -166,19 +168,20 @@ class Bench:
     def _cache(self, state: State, latency_ms: float) -> None:
         tenth = Far(latency_ms, disk=str(state.nbytes // 10))
         everything = Far(latency_ms, disk=str(10 * state.nbytes), fill="whole")
-        for name, draw in (("cache_tenth", skewed), ("cache_tenth_uniform", uniform)):
-            rates = [self._rows_per_s(state, far, draw) for far in (tenth, everything)]
+        for name, draw, rows in (("cache_tenth", skewed, 10_000), ("cache_tenth_uniform", uniform, 1_000)):
+            self._console.print(f"{name} at {latency_ms:g} ms …")
+            rates = [self._rows_per_s(state, far, draw, rows) for far in (tenth, everything)]
             ratio_name = name if latency_ms == RATIO_MS else f"{name}_{latency_ms:g}ms"
             self.ratios[ratio_name] = rates[0] / rates[1]
             self.figures[f"{ratio_name}_rows_per_s"] = [round(rate) for rate in rates]
 
-    def _rows_per_s(self, state: State, far: Far, draw: Keys) -> float:
+    def _rows_per_s(self, state: State, far: Far, draw: Keys, rows: int) -> float:
         """After as many batches to warm up: rows over the time to results and commits."""
         host = self._host(state.location, far)
         try:
             for _ in range(self._size.batches):
-                self._next(host, state, draw, 10_000)
-            measured = [self._next(host, state, draw, 10_000) for _ in range(self._size.batches)]
+                self._next(host, state, draw, rows)
+            measured = [self._next(host, state, draw, rows) for _ in range(self._size.batches)]
         finally:
             host.close()
             self._forget()
