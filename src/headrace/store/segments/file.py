@@ -157,8 +157,9 @@ class SegmentFile:
         return self._indexes.loaded
 
     def settle(self) -> None:
-        """Lets go of a local copy that was evicted, so that its disk is free."""
-        self._current()
+        """Lets go of a local copy that was evicted, so that its disk is free; a closed file has none."""
+        with suppress(ValueError):
+            self._current()
 
     def release(self, number: int) -> None:
         """Frees the memory of a section's index; the next use reads it again."""
