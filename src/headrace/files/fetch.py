@@ -16,7 +16,7 @@ from typing import TypeVar
 from headrace.clock import SYSTEM_CLOCK, Clock
 from headrace.files.ranges import gap_bytes
 
-PARALLEL = 128
+PARALLEL = 256
 IN_FLIGHT_BYTES = 32 << 20
 _LATENCY_MS = 20.0  # before the first request: that of an object store
 _BYTES_PER_MS = 625_000.0  # 5 Gb/s

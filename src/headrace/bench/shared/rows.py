@@ -66,6 +66,6 @@ def uniform(rng: np.random.Generator, keys: int, n: int) -> I64:
 
 
 def skewed(rng: np.random.Generator, keys: int, n: int) -> I64:
-    """A hot spot: 98 % of the rows have 2 % of the keys."""
-    hot: I64 = rng.integers(0, max(1, keys // 50), n)
+    """A hot spot: 98 % of the rows have half a percent of the keys."""
+    hot: I64 = rng.integers(0, max(1, keys // 200), n)
     return np.where(rng.random(n) < 0.98, hot, rng.integers(0, keys, n))

@@ -26,7 +26,6 @@ from headrace.rows.arrays import I64
 LATENCIES_MS = (1.5, 23.0)
 RATIO_MS = 23.0  # the latency of the ratios
 LOAD_ROWS = 1_000_000
-ROW_BYTES = 170
 Keys = Callable[[np.random.Generator, int, int], I64]
 
 
@@ -45,7 +44,7 @@ class Size:
 
 
 QUICK = Size(20_000, 4, 1, (1_000, 10_000), 20, 4, 128 << 20)
-FULL = Size(320_000, 4, 3, (1_000, 10_000, 100_000), 300, 20, 256 << 20)
+FULL = Size(350_000, 4, 3, (1_000, 10_000, 100_000), 300, 20, 256 << 20)
 
 
 def run(*, quick: bool = False, console: Console | None = None, scratch: Path | None = None) -> str:
@@ -168,7 +167,7 @@ class Bench:
     def _cache(self, state: State, latency_ms: float) -> None:
         tenth = Far(latency_ms, disk=str(state.nbytes // 10))
         everything = Far(latency_ms, disk=str(10 * state.nbytes), fill="whole")
-        for name, draw, rows in (("cache_tenth", skewed, 10_000), ("cache_tenth_uniform", uniform, 1_000)):
+        for name, draw, rows in (("cache_tenth", skewed, 50_000), ("cache_tenth_uniform", uniform, 1_000)):
             self._console.print(f"{name} at {latency_ms:g} ms …")
             rates = [self._rows_per_s(state, far, draw, rows) for far in (tenth, everything)]
             ratio_name = name if latency_ms == RATIO_MS else f"{name}_{latency_ms:g}ms"
