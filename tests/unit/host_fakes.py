@@ -125,6 +125,10 @@ class FakeService:
     def status(self) -> dict[str, Any]:
         return {"notes": dict(self.notes), "versions": len(self.versions)}
 
+    def expect(self, query: str, operator: str, partition: int, hints: pa.RecordBatch) -> bool:
+        self.note("hints")
+        return True
+
     def ended(self, queries: Collection[str]) -> None:
         self.note("ended")
 

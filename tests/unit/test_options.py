@@ -44,6 +44,8 @@ def test_every_setting_is_read() -> None:
         "spark.headrace.cache.disk": "20 G",
         "spark.headrace.cache.fill": "whole",
         "spark.headrace.stop.wait": "90",
+        "spark.headrace.prefetch": "on",
+        "spark.headrace.prefetch.waste": "0.25",
     }
     assert len(conf) == len(SETTINGS)
     assert read_options(conf, 1) == Options(
@@ -69,6 +71,8 @@ def test_every_setting_is_read() -> None:
         "20g",
         "whole",
         90,
+        "on",
+        0.25,
         rescales=True,
     )
 

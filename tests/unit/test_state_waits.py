@@ -19,7 +19,7 @@ from headrace.wire.state_reads import StateReads, together
 
 
 def epoch(lab: StoreLab, keys: range) -> StateReads:
-    account = ReadAccount(lab.store, lab.home.files)
+    account = ReadAccount(lab.store, lab.home.files, "")
     with account.rows(len(keys)):
         lab.epoch([Row(key, 0, 1) for key in keys], None)
     return account.reads()

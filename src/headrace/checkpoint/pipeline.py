@@ -27,6 +27,7 @@ from headrace.format.manifest import Manifest
 log = logging.getLogger("headrace.commit")
 
 SEALERS = 4  # segments written at a time
+READERS = 4  # fetches of state ahead of rows at a time, over all partitions of a host
 UPLOADS = 4  # epochs uploaded at a time, over all partitions of a host
 
 
@@ -70,6 +71,9 @@ class Crew:
     uploads: Executor = field(
         default_factory=lambda: ThreadPoolExecutor(UPLOADS, thread_name_prefix="upload")
     )
+    readers: Executor = field(
+        default_factory=lambda: ThreadPoolExecutor(READERS, thread_name_prefix="read-ahead")
+    )
     wait: Callable[[Future[Any]], Any] = wait_for
     rescue: Callable[[Callable[[], None]], None] = in_new_thread  # the pools may have stalled
     clock: Clock = field(default_factory=SystemClock)
@@ -81,6 +85,7 @@ class Crew:
         """Finishes the work under way first."""
         self.sealers.shutdown(wait=True)
         self.uploads.shutdown(wait=True)
+        self.readers.shutdown(wait=True, cancel_futures=True)
 
 
 @dataclass

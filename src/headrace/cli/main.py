@@ -129,6 +129,18 @@ def processor(
     typer.echo(run_bench(quick=quick, only=[name for name in cases.split(",") if name]))
 
 
+@bench.command()
+def prefetch(
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Fewer keys and batches; under three minutes.")
+    ] = False,
+) -> None:
+    """State ahead of its rows: the wait for state against LRU, Clock and asynchronous reads, cold files."""
+    from headrace.bench.prefetch.run import run as run_bench
+
+    typer.echo(run_bench(quick=quick))
+
+
 @bench.command("async")
 def asynchronous(
     quick: Annotated[bool, typer.Option("--quick", help="Fewer rows; about a minute.")] = False,

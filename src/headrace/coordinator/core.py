@@ -25,7 +25,10 @@ from headrace.coordinator.view import QueryView
 from headrace.errors import Fenced, HeadraceError
 from headrace.plan.frontier import TimeInputs
 from headrace.plan.spec import OperatorSpec
+from headrace.prefetch.choices import Lookaheads
 from headrace.wire.contract import Summary
+
+BATCHES_READ = 4  # newest batches whose reads choose the lookahead
 
 
 class Coordinator:
@@ -40,6 +43,7 @@ class Coordinator:
         self._lock = threading.Lock()
         self._operators: dict[tuple[str, str], TrackedOperator] = {}
         self._counts: dict[tuple[str, str], int] = {}  # of partitions; another count has other owners
+        self.lookaheads = Lookaheads()
 
     def act(self, action: str, request: dict[str, Any]) -> dict[str, Any]:
         """Runs one action and returns its answer."""
@@ -69,7 +73,8 @@ class Coordinator:
 
     def plan(self, request: PlanRequest) -> dict[str, Any]:
         """Plans a batch for the JVM operator: the common ticket, and each partition's base and owner."""
-        planned = self._operator(request.query, request.spec.name).plan(request)
+        tracked = self._operator(request.query, request.spec.name)
+        planned = tracked.plan(request)
         self._count(request.query, request.spec)
         ticket = {
             "start": request.run,
@@ -80,6 +85,7 @@ class Coordinator:
             "retain": request.retain,
             "commit": request.commit,
             **planned.placed,
+            "lookahead": self._lookahead(request, tracked, in_jvm=True),
         }
         partitions = [
             {
@@ -143,7 +149,16 @@ class Coordinator:
             "timestamp_ms": answer.timestamp_ms,
             "work": answer.work,
             "placed": answer.placed,
+            "lookahead": self._lookahead(request, tracked, in_jvm=False),
         }
+
+    def _lookahead(
+        self, request: PlanRequest | BeginRequest, tracked: TrackedOperator, *, in_jvm: bool
+    ) -> str:
+        """Where hints of the batch come from."""
+        place = (request.query, request.run, request.spec, request.prefetch)
+        reads = tracked.reads_since(request.batch - BATCHES_READ)
+        return self.lookaheads.choose(*place, reads, batch=request.batch, in_jvm=in_jvm)
 
     def _refuse_unread(self, request: BeginRequest) -> None:
         """Refuse to go on after a batch that has not reached every operator in its plan."""
@@ -269,6 +284,7 @@ class Coordinator:
             self._counts = {key: count for key, count in self._counts.items() if key[0] not in dropped}
         self.machines.drop(dropped)
         self.pins.drop(dropped)
+        self.lookaheads.drop(dropped)
 
     def _tracked(self, query: str, name: str) -> TrackedOperator:
         with self._lock:

@@ -40,6 +40,7 @@ from headrace.plan.frontier import UNTIMED, TimeInputs, advance, held_back
 from headrace.plan.spec import OperatorSpec
 from headrace.plan.timing import choose_timing
 from headrace.wire.contract import Summary
+from headrace.wire.state_reads import StateReads, together
 
 _PROGRESS_KEPT = 100
 _SKIPPED_MAX = 100  # batches that Spark's logs go back
@@ -310,6 +311,14 @@ class TrackedOperator:
     def _refuse_earlier(self, run: str) -> None:
         if run != self._run:
             raise Fenced(f"run {run} is over", hint="nothing to do: a newer start of the query goes on")
+
+    def reads_since(self, batch: int) -> list[tuple[int, StateReads]]:
+        """The reads of state of each batch from `batch` on."""
+        with self._lock:
+            parts = [
+                (number, list(of.values())) for number, of in self._summaries.items() if number >= batch
+            ]
+        return [(number, together([part.reads for part in of])) for number, of in parts]
 
     def progress(self) -> list[BatchProgress]:
         """The last batches of the current start, oldest first."""

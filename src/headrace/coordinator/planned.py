@@ -9,6 +9,7 @@ from typing import Any
 
 from headrace.errors import StateCorrupt
 from headrace.plan.frontier import UNTIMED, TimeInputs
+from headrace.plan.lookahead import NO_PREFETCH, PrefetchSettings
 from headrace.plan.options import CommitMode
 from headrace.plan.spec import OperatorSpec
 from headrace.plan.timing import Timing
@@ -40,6 +41,7 @@ class PlanRequest:
     )
     times: TimeInputs = UNTIMED
     rescales: bool = True  # whether the number of partitions was set
+    prefetch: PrefetchSettings = NO_PREFETCH
 
     @classmethod
     def of(cls, fields: dict[str, Any]) -> PlanRequest:
@@ -64,6 +66,7 @@ class PlanRequest:
             ids=None if ids is None else tuple(ids),
             times=TimeInputs.of(operator["times"]),
             rescales=operator.get("rescales", True),
+            prefetch=PrefetchSettings(**operator.get("prefetch", {})),
         )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from headrace.coordinator.planned import Base
 from headrace.coordinator.progress import BatchProgress
 from headrace.plan.frontier import UNTIMED, TimeInputs
+from headrace.plan.lookahead import NO_PREFETCH, PrefetchSettings
 from headrace.plan.spec import OperatorSpec
 
 
@@ -30,11 +31,13 @@ class BeginRequest:
     avoid: str | None = None
     rescales: bool = True  # whether the number of partitions was set
     times: TimeInputs = UNTIMED
+    prefetch: PrefetchSettings = NO_PREFETCH
 
     @classmethod
     def of(cls, fields: dict[str, Any]) -> BeginRequest:
         spec, times = OperatorSpec.from_json(fields["spec"]), TimeInputs.of(fields["times"])
-        return cls(**{**fields, "spec": spec, "times": times})
+        prefetch = PrefetchSettings(**fields.get("prefetch", {}))
+        return cls(**{**fields, "spec": spec, "times": times, "prefetch": prefetch})
 
 
 @dataclass(frozen=True)

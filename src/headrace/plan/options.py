@@ -19,6 +19,7 @@ from headrace.cache.policy import POLICIES, PolicyName
 from headrace.errors import SettingError, did_you_mean
 from headrace.plan.choice import NAMES
 from headrace.plan.disk import parse_disk
+from headrace.plan.lookahead import PREFETCHING, Prefetch
 from headrace.plan.reading import AUTO as AUTO_READING
 from headrace.plan.reading import Reading
 from headrace.plan.timing import TIMINGS, Timing
@@ -64,6 +65,8 @@ class Options:
     cache_disk: str = ""
     cache_fill: Fill = "ranges"
     stop_wait_s: int = 60
+    prefetch: Prefetch = "auto"
+    waste: float = 0.0
     rescales: bool = False  # whether the number of partitions was set; a default one changes no state
 
 
@@ -171,6 +174,12 @@ def _reading(text: str) -> Reading:
     if not re.fullmatch(r"\d*\.?\d+", text) or float(text) > 1:
         raise ValueError("write auto, alone, or a number from 0 to 1")
     return Reading("share", float(text))
+
+
+def _part(text: str) -> float:
+    if not re.fullmatch(r"\d*\.?\d+", text) or float(text) > 1:
+        raise ValueError("say a number from 0 to 1")
+    return float(text)
 
 
 def _amplification(text: str) -> float:
@@ -366,6 +375,22 @@ SETTINGS: tuple[Setting, ...] = (
         "how long hr.stop and the application's end wait until shared storage has the last state",
         _within(0, 3600),
     ),
+    Setting(
+        "prefetch",
+        "prefetch",
+        "|".join(PREFETCHING),
+        "auto",
+        "read state ahead of its rows; auto does where batches wait for state and hints help",
+        _one_of(*PREFETCHING),
+    ),
+    Setting(
+        "prefetch.waste",
+        "waste",
+        "0 to 1",
+        "0",
+        "part of the keys read ahead that may stay unused before auto gives hints up",
+        _part,
+    ),
 )
 
 
@@ -405,6 +430,8 @@ def read_options(conf: Mapping[str, str], parallelism: int) -> Options:
         "cache_disk": "",
         "cache_fill": "ranges",
         "stop_wait_s": 60,
+        "prefetch": "auto",
+        "waste": 0.0,
     }
     for name in sorted(conf):
         if name == PREFIX.rstrip(".") or name.startswith(PREFIX):

@@ -43,6 +43,7 @@ class Ticket:
     watermark_ms: int | None = None  # by which windows close; None: by the event times of the batch
     by_range: bool = False  # whether the partition's folder is named by its hash groups
     origin: Origin | None = None  # the layout that the base is in, where that is another one
+    lookahead: str = ""  # where hints for the operator come from (`plan.lookahead`); empty: none
 
     @property
     def prefix(self) -> str:
@@ -190,6 +191,9 @@ class StateService(Protocol):
 
     def begin(self, ticket: Ticket) -> Transaction:
         """Begins a transaction; fences an older one of the same partition."""
+
+    def expect(self, query: str, operator: str, partition: int, hints: pa.RecordBatch) -> bool:
+        """Rows with these hashes are on their way; False: the partition is not here."""
 
     def status(self) -> dict[str, Any]:
         """Partitions, versions and bytes of the host."""

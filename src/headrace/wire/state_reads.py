@@ -9,6 +9,12 @@ from typing import Any
 from headrace.store.base.waits import merged, quantile_ms
 
 Pairs = tuple[tuple[int, int], ...]
+PAIRS = ("waits", "slacks", "fetches")
+SUMS = (
+    *("looked_up", "hits", "blocks", "bytes"),
+    *("cached_bytes", "fetched_bytes", "requests", "evicted_bytes"),
+    *("hints", "filtered", "late", "dropped", "failed", "fetched", "in_vain"),
+)
 
 
 @dataclass(frozen=True)
@@ -26,6 +32,17 @@ class StateReads:
     requests: int = 0  # for these bytes
     fetch_ms: float = 0.0  # in which readers waited for these requests, added up
     evicted_bytes: int = 0  # that left the disk cache for want of room
+    lookahead: str = ""  # where hints came from; empty: there were none
+    hints: int = 0  # hashes that were expected
+    filtered: int = 0  # of these: in memory, staged or on their way already
+    late: int = 0  # of closed windows
+    dropped: int = 0  # without room, or too late to be read
+    failed: int = 0  # their read failed
+    fetched: int = 0
+    in_vain: int = 0  # fetched, and never used
+    hidden_ms: float = 0.0  # time of reads that no row waited for
+    slacks: Pairs = ()  # hashes by the time from their hint to their use
+    fetches: Pairs = ()  # hashes by the time that their read took
 
     @property
     def misses(self) -> int:
@@ -41,13 +58,24 @@ class StateReads:
         """The wait for state that this part of the rows does not exceed."""
         return quantile_ms(self.waits, quantile)
 
+    @property
+    def slack_ms(self) -> float:
+        """The time from hint to use that 99 of 100 hashes have at least."""
+        return quantile_ms(self.slacks, 0.01)
+
+    @property
+    def slowest_fetch_ms(self) -> float:
+        """The time of reading that 99 of 100 hashes do not exceed."""
+        return quantile_ms(self.fetches, 0.99)
+
     @classmethod
     def of(cls, values: dict[str, Any] | None) -> StateReads:
         """From what JSON made of it; names that this release does not know are left out."""
         known = {field.name for field in fields(cls)}
         mine = {name: value for name, value in (values or {}).items() if name in known}
-        pairs = tuple((int(bucket), int(rows)) for bucket, rows in mine.pop("waits", ()))
-        return cls(**mine, waits=pairs)
+        for name in PAIRS:
+            mine[name] = tuple((int(bucket), int(rows)) for bucket, rows in mine.get(name, ()))
+        return cls(**mine)
 
 
 NO_READS = StateReads()
@@ -55,16 +83,13 @@ NO_READS = StateReads()
 
 def together(parts: Sequence[StateReads]) -> StateReads:
     """The reads of several partitions."""
+    sums = {name: sum(getattr(part, name) for part in parts) for name in SUMS}
+    pairs = {name: merged([getattr(part, name) for part in parts]) for name in PAIRS}
+    values: dict[str, Any] = {**sums, **pairs}
     return StateReads(
         wait_ms=max((part.wait_ms for part in parts), default=0.0),
-        looked_up=sum(part.looked_up for part in parts),
-        hits=sum(part.hits for part in parts),
-        blocks=sum(part.blocks for part in parts),
-        bytes=sum(part.bytes for part in parts),
-        waits=merged([part.waits for part in parts]),
-        cached_bytes=sum(part.cached_bytes for part in parts),
-        fetched_bytes=sum(part.fetched_bytes for part in parts),
-        requests=sum(part.requests for part in parts),
         fetch_ms=round(sum(part.fetch_ms for part in parts), 3),
-        evicted_bytes=sum(part.evicted_bytes for part in parts),
+        hidden_ms=round(sum(part.hidden_ms for part in parts), 3),
+        lookahead=next((part.lookahead for part in parts if part.lookahead), ""),
+        **values,
     )

@@ -30,6 +30,7 @@ from headrace.plan.spec import input_schema, output_schema
 from headrace.wire.client import conform
 from headrace.wire.contract import StateService, Summary, Ticket, Transaction
 from headrace.wire.frames import PeerGone, SocketFile, is_closed, receive_exactly, send_frame
+from headrace.wire.listener import Handler
 from headrace.wire.rows import checked
 
 log = logging.getLogger("headrace.host")
@@ -42,13 +43,17 @@ _DRAIN_S = 10.0
 class Door:
     """Handles the connections of a listener."""
 
-    def __init__(self, service: StateService, errors: RecentErrors | None = None) -> None:
-        self._service = service
+    def __init__(
+        self, service: StateService, errors: RecentErrors | None = None, hints: Handler | None = None
+    ) -> None:
+        self._service, self._hints = service, hints
         self._errors = errors or RecentErrors()
 
     def __call__(self, peer: socket.socket, request: dict[str, Any]) -> None:
         if "ping" in request:
             return send_frame(peer, {"pid": os.getpid()})
+        if self._hints is not None and "hints" in request:
+            return self._hints(peer, request["hints"])
         try:
             ticket = Ticket.of(request["ticket"])
             transaction = self._service.begin(ticket)

@@ -28,6 +28,7 @@ from urllib.parse import parse_qsl, urlparse
 from headrace.host.process.door import Door
 from headrace.host.process.farewell import Farewell
 from headrace.host.process.heartbeat import Heartbeat
+from headrace.host.process.hints import HintDoor
 from headrace.host.process.libraries import let_go_of_files
 from headrace.host.process.locks import lock_within, one_at_a_time, remove_socket, socket_path
 from headrace.host.process.log_file import RotatingLog
@@ -109,20 +110,17 @@ class Host:
         return opener(self._settings.memory_bytes, self._settings.folder)
 
     def _listen(self, core: HostCore) -> dict[str, str]:
-        address = f"grpc+unix://{self._socket}"
+        address, secret = f"grpc+unix://{self._socket}", self._settings.secret
+        door = Door(core.service, core.errors, HintDoor(core.service, secret))
         self._servers.append(HostServer(core, address, self._settings.secret))
-        self._open_door(
-            Listener(unix_socket(self._door), self._settings.secret, Door(core.service, core.errors))
-        )
+        self._open_door(Listener(unix_socket(self._door), secret, door))
         addresses = {"unix": address, "door": str(self._door)}
         if self._settings.tcp:
             host = address_towards(self._settings.coordinator)
             gate = self._open_door(Gate(tcp_socket(host), self._settings.secret, self._socket))
             addresses["tcp"] = f"grpc+tcp://{host}:{gate.port}"
-            door = self._open_door(
-                Listener(tcp_socket(host), self._settings.secret, Door(core.service, core.errors))
-            )
-            addresses["tcp_door"] = f"{host}:{door.port}"
+            opened = self._open_door(Listener(tcp_socket(host), secret, door))
+            addresses["tcp_door"] = f"{host}:{opened.port}"
         return addresses
 
     def _open_door(self, door: Entrance) -> Entrance:

@@ -13,6 +13,8 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+import pyarrow as pa
+
 from headrace.cache.policy import Policy
 from headrace.checkpoint.commit import EpochCommit, IsCurrent
 from headrace.checkpoint.epoch_files import EpochFiles, PublishedFiles
@@ -125,6 +127,7 @@ class Partition:
         self.opened_ms = 0.0
         store, strategy = self._opened(ticket, run)
         store.begin_epoch(self.home)
+        store.look_ahead(self._crew.readers if ticket.lookahead else None)
         self._claim, self._state = claim, self._state.to(State.RUNNING)
         self._current = PartitionTransaction(
             self, self.home, ticket, store, self._manifest, strategy, self.share, self._crew.clock
@@ -232,6 +235,19 @@ class Partition:
         self._current, self._state = None, self._state.to(state)
         self._used_ms = self._crew.clock.monotonic_ms()
 
+    # ── hints ────────────────────────────────────────────────────────────────────────────────
+
+    def expect(self, hints: pa.RecordBatch) -> None:
+        """Rows with these hashes will come; while a transaction runs, its own thread takes the hints.
+
+        Hints are no use of the partition: its memory is freed as if they had not come.
+        """
+        with self._lock:
+            if self._current is not None:
+                self._current.expect(hints)
+            elif self._store is not None:
+                self._store.expect(hints)
+
     # ── maintenance ──────────────────────────────────────────────────────────────────────────
 
     def maintain(self, ticket: Ticket) -> None:
@@ -300,6 +316,8 @@ class Partition:
 
     def _forget(self) -> None:
         """Drops the store."""
+        if self._store is not None:
+            self._store.look_ahead(None)
         self._maintenance.drop(self._store)
         self._store = self._manifest = None
 

@@ -13,10 +13,10 @@ from headrace.wire.state_reads import StateReads
 
 
 class ReadAccount:
-    """Counts from its making on."""
+    """Counts from its making on. Hints that came since the batch before count with this one."""
 
-    def __init__(self, store: Store, files: FileTable) -> None:
-        self._store, self._files = store, files
+    def __init__(self, store: Store, files: FileTable, lookahead: str) -> None:
+        self._store, self._files, self._lookahead = store, files, lookahead
         self._before = store.waited().counts()
         self._waits = WaitHistogram()
 
@@ -29,8 +29,9 @@ class ReadAccount:
 
     def reads(self) -> StateReads:
         """The reads so far."""
-        now = self._store.waited().counts()
+        now, ahead = self._store.waited().counts(), self._store.ahead_counts().drained()
         spent = {name: value - self._before[name] for name, value in now.items()}
+        numbers = ahead.numbers()
         return StateReads(
             wait_ms=round(spent["wait_ms"], 3),
             looked_up=int(spent["keys"]),
@@ -38,5 +39,16 @@ class ReadAccount:
             blocks=int(spent["blocks"]),
             bytes=int(spent["bytes"]),
             waits=self._waits.pairs(),
+            lookahead=self._lookahead,
+            hints=int(numbers["hints"]),
+            filtered=int(numbers["filtered"]),
+            late=int(numbers["late"]),
+            dropped=int(numbers["dropped"]),
+            failed=int(numbers["failed"]),
+            fetched=int(numbers["fetched"]),
+            in_vain=int(numbers["in_vain"]),
+            hidden_ms=round(max(0.0, numbers["hidden_ms"]), 3),
+            slacks=ahead.slacks.pairs(),
+            fetches=ahead.reads.pairs(),
             **asdict(self._files.take_fetched()),
         )

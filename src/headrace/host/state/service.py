@@ -13,6 +13,8 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from headrace.blob.base import Blobs
 from headrace.blob.copies import FOLDER
 from headrace.blob.locations import Locations, Wrap
@@ -89,6 +91,14 @@ class PartitionService:
             with self._mutex:
                 self._beginning[partition] -= 1
                 self._beginning += Counter()  # drops zeros
+
+    def expect(self, query: str, operator: str, partition: int, hints: pa.RecordBatch) -> bool:
+        with self._mutex:
+            theirs = [one for key, one in self._partitions.items() if key[1:3] == (query, operator)]
+        mine = [one for one in theirs if one.number == partition]
+        for one in mine:
+            one.expect(hints)
+        return bool(mine)
 
     @property
     def partitions(self) -> list[Partition]:

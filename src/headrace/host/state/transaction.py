@@ -8,6 +8,7 @@ Threads: its own calls come one after another; `stale` is set by another thread 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 from itertools import pairwise, zip_longest
 from typing import Protocol
@@ -34,6 +35,7 @@ from headrace.wire.contract import Hidden, ProcessorTimes, Span, Summary, Ticket
 
 APPLY_ROWS = 1 << 16  # rows are folded in blocks of this many or up to twice that: few, long kernel calls
 APPLY_BYTES = 8 << 20
+HINTS_MAX = 64  # messages that wait for the next rows; the oldest is lost
 
 
 class Versions(Protocol):
@@ -74,7 +76,8 @@ class PartitionTransaction:
         self._rows_in = self._rows_out = 0
         self._late_before = store.late_rows
         self._ahead_before = store.read_ahead
-        self._reads = ReadAccount(store, home.files)
+        self._reads = ReadAccount(store, home.files, ticket.lookahead)
+        self._hints: deque[pa.RecordBatch] = deque(maxlen=HINTS_MAX)  # that came while it runs
         self._frontiers: list[int | None] = []
         self._watermark_ms: int | None = None
         self._read_ms = 0.0  # of the input's time, what was not spent on applying
@@ -86,10 +89,22 @@ class PartitionTransaction:
         self._waiting_rows += rows.num_rows
         self._waiting_bytes += rows.nbytes
         self._rows_in += rows_in(rows)
+        self._expect(rows)
         if self._waiting_bytes >= self._block_bytes or (
             self._waiting_rows >= APPLY_ROWS and not self.store.looks_up
         ):
             self.fold()
+
+    def expect(self, hints: pa.RecordBatch) -> None:
+        """Hints from another thread; the store gets them with the next rows."""
+        self._hints.append(hints)
+
+    def _expect(self, rows: pa.RecordBatch) -> None:
+        """The door's lookahead: rows wait for their block to fill, and their state is read meanwhile."""
+        if self._ticket.lookahead and self.store.looks_up:
+            while self._hints:
+                self.store.expect(self._hints.popleft())
+            self.store.expect(rows)
 
     def finish(self, seen_ms: Sequence[int | None]) -> Iterator[pa.RecordBatch]:
         self.check()
@@ -118,7 +133,7 @@ class PartitionTransaction:
         begun = self._now_ms()
         with self._reads.rows(rows.num_rows):
             yield from self.store.answer(request, rows, until_ms)
-        self._share.uses(self.store.memory_bytes + self._strategy.files.nbytes)
+        self._share.uses(self.store.needed_bytes + self._strategy.files.nbytes)
         self._spend("apply", begun, "apply")
 
     def _spend(self, step: str, begun_ms: float, phase: str) -> None:
@@ -135,7 +150,7 @@ class PartitionTransaction:
             self.guard.check()
         committed = self._strategy.commit(self)
         self._spent_ms["critical"] = self._now_ms() - begun
-        self._share.batch_ended(self.store.memory_bytes)
+        self._share.batch_ended(self.store.needed_bytes)
         return self._summary(committed, previous)
 
     def abort(self) -> None:
@@ -165,7 +180,7 @@ class PartitionTransaction:
                 self.store.announce(following)
             with self._reads.rows(part.num_rows):
                 self.store.apply(part)
-            self._share.uses(self.store.memory_bytes + self._strategy.files.nbytes)
+            self._share.uses(self.store.needed_bytes + self._strategy.files.nbytes)
         self._spend("apply", begun, "apply")
 
     @property

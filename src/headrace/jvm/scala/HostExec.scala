@@ -51,7 +51,7 @@ trait HostExec extends UnaryExecNode {
 
   override protected def doExecute(): RDD[InternalRow] = {
     val begun = begin()
-    val rows = Internals.spread(child.execute(), settings)
+    val rows = Internals.spread(Tap.over(child, settings, begun).execute(), settings)
     val task = new HostTask(
       settings, Json.text(begun), watermarkMs(begun), new EventTimes(child, settings, begun.get("ticket")), input,
       results, conf.sessionLocalTimeZone, report)

@@ -37,6 +37,10 @@ object Hosts {
     forget(settings, door)
   }
 
+  /** The door of a host that was used before. */
+  def known(settings: Settings): Option[String] =
+    Option(doors.get(settings.host(machine(settings.hostPer)).toString))
+
   def forget(settings: Settings, door: String): Unit =
     doors.remove(settings.host(machine(settings.hostPer)).toString, door)
 

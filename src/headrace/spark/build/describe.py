@@ -50,6 +50,7 @@ def described(
                 "retain": plan.retain,
                 "commit": plan.commit,
                 "times": asdict(plan.times),
+                "prefetch": asdict(plan.prefetch),
             },
             **_packets(spark),
             **_python(spark),

@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame
 
 from headrace.monitor.records import window_text
 from headrace.plan.choice import Choice
+from headrace.plan.lookahead import Prefetch, candidates_of
 from headrace.plan.spec import OperatorSpec
 from headrace.plan.timing import Timing, choose_timing
 from headrace.spark.driver.driver import coordinator_for
@@ -30,6 +31,7 @@ class Built:
     timing: Timing = "auto"
     python: str | None = None  # why it runs in Python workers; None: it runs in the JVM
     uid: str = ""  # of the operator in Spark's plan
+    prefetch: Prefetch = "auto"
 
 
 @dataclass
@@ -67,6 +69,7 @@ def explain(df: DataFrame) -> None:
       window  none
       store   rmw: each row changes one state row of its key (point update)
       runs    in ...
+      ahead   ...
     """
     print(explained(df))
 
@@ -111,11 +114,20 @@ def _text(built: Built, marks: list[str], others: list[str], verdict: str) -> st
     ]
     if verdict:
         lines.append(f"  seen    {verdict}")
+    lines.append(f"  ahead   {_ahead(built)}")
     if spec.delays_ms and (spec.window is not None or spec.work.closes_by_watermark):
         lines.append(f"  timing  {_timing(built, marks, others)}")
     if spec.work.combined:
         lines.append("  before  rows of a group are combined in the workers that read them, then shuffled")
     return "\n".join(lines)
+
+
+def _ahead(built: Built) -> str:
+    """The candidate lookaheads, or why there is none."""
+    candidates = candidates_of(built.spec, in_jvm=built.python is None)
+    if not candidates.names:
+        return f"none: {candidates.reason}"
+    return f"{', '.join(candidates.names)} (spark.headrace.prefetch={built.prefetch})"
 
 
 def _timing(built: Built, marks: list[str], others: list[str]) -> str:

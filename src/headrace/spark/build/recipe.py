@@ -133,7 +133,7 @@ def build(request: Request) -> DataFrame:
     if blueprint.upsert_keys is not None:
         built = marked(built, blueprint.upsert_keys)
     python, uid = bridge_reason(spark, options.bridge), plan_of(task).uid
-    remember(built, Built(blueprint.spec, choice, options.timing, python, uid))
+    remember(built, Built(blueprint.spec, choice, options.timing, python, uid, options.prefetch))
     return built
 
 

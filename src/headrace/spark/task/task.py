@@ -19,6 +19,7 @@ from headrace.host.process.hung import HungWatch, answering_host, ended
 from headrace.host.process.lifecycle import ensure_host
 from headrace.host.process.settings import HostSettings
 from headrace.plan.frontier import UNTIMED, TimeInputs
+from headrace.plan.lookahead import NO_PREFETCH, PrefetchSettings
 from headrace.plan.options import COMMIT_MODES, CommitMode, HostPer, Options
 from headrace.plan.partitions.groups import partition_of
 from headrace.plan.partitions.layouts import Origin
@@ -64,6 +65,7 @@ class TaskPlan:
     commit: CommitMode = "sync"
     processor: WorkerPlan | None = None
     rescales: bool = True  # whether the number of partitions was set
+    prefetch: PrefetchSettings = NO_PREFETCH
 
     def __repr__(self) -> str:
         return f"TaskPlan({self.spec.name})"
@@ -118,6 +120,7 @@ def stateful_task(
             then=then,
             commit=options.commit,
             service=service_of(options),
+            prefetch=PrefetchSettings(options.prefetch, options.waste),
             processor=processor,
             rescales=options.rescales,
         )
@@ -298,6 +301,7 @@ class Evaluation:
             retain=plan.retain,
             commit=plan.commit,
             base_attempt=base_attempt,
+            lookahead=answer.get("lookahead", ""),
             watermark_ms=None
             if plan.processor is None
             else spark_watermark_ms(plan.spec.name, place.batch),
@@ -379,6 +383,7 @@ class Evaluation:
                 "rescales": plan.rescales,
                 "avoid": avoid,
                 "times": asdict(plan.times),
+                "prefetch": asdict(plan.prefetch),
             },
         )
 

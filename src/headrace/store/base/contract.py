@@ -16,12 +16,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from concurrent.futures import Executor
 from typing import Literal
 
 import pyarrow as pa
 
 from headrace.plan.reading import ReadAhead
 from headrace.plan.spec import OperatorSpec, StoreName
+from headrace.store.base.ahead_counts import AheadCounts
 from headrace.store.base.files import Files, Gathered, Staging
 from headrace.store.base.jobs import Job
 from headrace.store.base.waits import StateWaits
@@ -68,6 +70,11 @@ class Store(ABC):
     def memory_bytes(self) -> int:
         """Bytes in memory, to be compared with the store's share of the host's limit."""
 
+    @property
+    def needed_bytes(self) -> int:
+        """Bytes in memory without those that were read ahead: the store's claim on a larger share."""
+        return self.memory_bytes
+
     @abstractmethod
     def is_live(self, segment: Segment, watermark_us: int | None) -> bool:
         """Whether any row of the segment is still needed at that watermark."""
@@ -98,6 +105,16 @@ class Store(ABC):
     def waited(self) -> StateWaits:
         """The waits for state since the store was opened; a store that counts none has none."""
         return StateWaits()
+
+    def look_ahead(self, threads: Executor | None) -> None:  # noqa: B027
+        """Begins to read the state of expected rows in these threads; None ends it."""
+
+    def expect(self, rows: pa.RecordBatch) -> None:  # noqa: B027
+        """Rows with these hashes, and times where rows have times, will be applied soon."""
+
+    def ahead_counts(self) -> AheadCounts:
+        """What reading ahead did since the store was opened."""
+        return AheadCounts()
 
     @property
     def read_ahead(self) -> ReadAhead:

@@ -7,11 +7,13 @@ Threads: as the inner store.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import Executor
 
 import pyarrow as pa
 
 from headrace.plan.reading import ReadAhead
 from headrace.plan.spec import OperatorSpec, StoreName
+from headrace.store.base.ahead_counts import AheadCounts
 from headrace.store.base.contract import Request, Store
 from headrace.store.base.files import Files, Gathered, Staging
 from headrace.store.base.jobs import Job
@@ -82,6 +84,10 @@ class DelegatingStore(Store):
     def memory_bytes(self) -> int:
         return self._inner.memory_bytes
 
+    @property
+    def needed_bytes(self) -> int:
+        return self._inner.needed_bytes
+
     def is_live(self, segment: Segment, watermark_us: int | None) -> bool:
         return self._inner.is_live(segment, watermark_us)
 
@@ -102,6 +108,15 @@ class DelegatingStore(Store):
 
     def waited(self) -> StateWaits:
         return self._inner.waited()
+
+    def look_ahead(self, threads: Executor | None) -> None:
+        self._inner.look_ahead(threads)
+
+    def expect(self, rows: pa.RecordBatch) -> None:
+        self._inner.expect(rows)
+
+    def ahead_counts(self) -> AheadCounts:
+        return self._inner.ahead_counts()
 
     @property
     def read_ahead(self) -> ReadAhead:

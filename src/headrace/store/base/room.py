@@ -15,6 +15,7 @@ from headrace.store.base.share import Part, Share
 # Folded state: tables and sessions.
 EVICT_TO = Part(1, 2)  # an eviction leaves this part in use: evicting so much at once keeps evictions rare
 PARTIALS_MAX = Part(1, 4)  # combined slices, which are dropped first
+STAGED_MAX = Part(1, 2)  # rows that were read ahead of their use, and hints
 COMBINE_RANGE = Part(1, 8)  # rows of one range of hashes while a window is combined
 
 # Kept rows: buckets and the log of sessions.

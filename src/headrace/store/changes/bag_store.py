@@ -24,7 +24,7 @@ from headrace.rows.run import Run
 from headrace.store.changes.bag_rows import BagRows, BagShape, net
 from headrace.store.changes.differences import changes
 from headrace.store.changes.store import ChangingStore
-from headrace.store.fold.rmw import SliceState
+from headrace.store.fold.looking import SliceState
 from headrace.store.rows.arrow import heap_bytes, probe_of
 from headrace.store.rows.kept_layout import pieces_of
 from headrace.store.rows.slices import WHOLE

@@ -24,7 +24,8 @@ from headrace.rows.arrays import I64
 from headrace.rows.layout import RowLayout
 from headrace.rows.run import Run
 from headrace.store.changes.differences import changes
-from headrace.store.fold.rmw import RmwStore, SliceState
+from headrace.store.fold.looking import SliceState
+from headrace.store.fold.rmw import RmwStore
 from headrace.store.rows.arrow import results_of
 from headrace.store.rows.slices import taking
 from headrace.store.rows.take import rows_at
@@ -95,8 +96,8 @@ class ChangingStore(RmwStore):
         return at[exists], rows_at(image, exists)
 
     @property
-    def memory_bytes(self) -> int:
-        own: int = super().memory_bytes
+    def needed_bytes(self) -> int:
+        own: int = super().needed_bytes
         return own + sum(table.nbytes for table in list(self._before.values()))
 
     # ── results out ──────────────────────────────────────────────────────────────────────────

@@ -156,8 +156,8 @@ class DedupStore(RmwStore):
         return batches
 
     @property
-    def memory_bytes(self) -> int:
-        indexes_and_tables: int = super().memory_bytes
+    def needed_bytes(self) -> int:
+        indexes_and_tables: int = super().needed_bytes
         return indexes_and_tables + self._passed_bytes
 
 

@@ -26,35 +26,25 @@ from headrace.kernels.core.order import by_hash
 from headrace.plan.spec import OperatorSpec, Window, rows_in
 from headrace.rows.arrays import Ids
 from headrace.rows.chunks import MERGE_ROWS, RESULT_ROWS
-from headrace.rows.layout import RowLayout
 from headrace.rows.run import Run
-from headrace.store.base.contract import Store
 from headrace.store.base.files import FileKind, Files, Gathered, Sections
 from headrace.store.base.jobs import Compaction, Job
-from headrace.store.base.room import EVICT_TO, PARTIALS_MAX, evict, make_room, no_growth
+from headrace.store.base.room import EVICT_TO, PARTIALS_MAX, STAGED_MAX, evict, make_room, no_growth
 from headrace.store.base.share import Share
 from headrace.store.base.waits import StateWaits
+from headrace.store.fold.looking import LookingStore, SliceState
 from headrace.store.fold.panes import Pane, combined, combined_of, rows_max
 from headrace.store.fold.partials import Partials
 from headrace.store.rows.arrow import heap_bytes, probe_of, results_of
-from headrace.store.rows.slices import closing, cut, is_closed, slices_of, taking, times_of
+from headrace.store.rows.slices import closing, cut, is_closed, slices_of, taking
 from headrace.store.segments.compact import Together, compact, plan
 from headrace.store.segments.merge import Source, merge
-from headrace.store.segments.reader import Answer, Found, Segment, announce, answer_from, index_bytes
+from headrace.store.segments.reader import Segment, announce, index_bytes
 from headrace.store.tables.table import Table
 
 
 @dataclass
-class SliceState:
-    """One slice in memory: its table, and whether the table has every key of the slice."""
-
-    table: Table
-    complete: bool
-    keys: int = 0
-
-
-@dataclass
-class RmwStore(Store):
+class RmwStore(LookingStore):
     """State of one partition; `files` writes its segments."""
 
     spec: OperatorSpec
@@ -75,10 +65,6 @@ class RmwStore(Store):
     _block: int = 0  # blocks of rows that were folded
 
     @cached_property
-    def layout(self) -> RowLayout:
-        return RowLayout(self.spec)
-
-    @cached_property
     def partials(self) -> Partials:
         return Partials(self.layout, self.spec.window)
 
@@ -97,9 +83,6 @@ class RmwStore(Store):
     def slices(self) -> set[int]:
         """The slices with a table in memory, or with a number of keys where the table was dropped."""
         return {*self._slices, *self._parked}
-
-    def waited(self) -> StateWaits:
-        return self.waits
 
     @property
     def looks_up(self) -> bool:
@@ -137,10 +120,6 @@ class RmwStore(Store):
         state.table.accumulate(row_ids, rows)
         self._table_bytes += state.table.nbytes - before
 
-    def _latest_us(self, rows: pa.RecordBatch) -> int | None:
-        """The latest event time of rows; None where they carry none."""
-        return int(times_of(rows).max()) if self.spec.timed and rows.num_rows else None
-
     def _changing(self, slice_us: int, state: SliceState, row_ids: Ids) -> None:
         """Called before rows change, with their stored values loaded."""
 
@@ -155,10 +134,6 @@ class RmwStore(Store):
 
     def _table(self) -> Table:
         return Table(self.layout, second_chance=self.policy.second_chance)
-
-    def _is_stored(self, slice_us: int) -> bool:
-        """Whether any segment has rows of the slice."""
-        return any(slice_us in segment.sections for segment in (*self.segments, *self.spilled))
 
     def _stored_keys(self, slice_us: int) -> int:
         """Keys of the slice on disk: exact for a lone slice, an upper bound if segments overlap."""
@@ -178,20 +153,14 @@ class RmwStore(Store):
             state.table.fill(ordered[hit], answer.words[hit], answer.heap)
         return len(hit)
 
-    def _look_up(self, slice_us: int, probe: Run) -> Found:
-        """The stored rows of an ordered probe, from segments and spilled rows."""
-        answer = Answer(probe, self.layout.width)
-        with self.waits.waiting():
-            answer_from([*self.segments, *self.spilled][::-1], slice_us, answer)
-        self.waits.keys += len(probe)
-        self.waits.blocks += answer.reads
-        self.waits.bytes += answer.read_bytes
-        return answer.result()
-
     # ── memory ───────────────────────────────────────────────────────────────────────────────
 
     @property
     def memory_bytes(self) -> int:
+        return self.needed_bytes + self.lookahead.nbytes
+
+    @property
+    def needed_bytes(self) -> int:
         indexes = index_bytes((*self.segments, *self.spilled))
         return self._table_bytes + self.partials.nbytes + indexes
 
@@ -222,9 +191,14 @@ class RmwStore(Store):
             lambda: state.table.growth_bytes(rows, heap),
             self.partials.clear,
             lambda: self._evict_for(state, rows, heap),
+            self.lookahead.drop,
             self.spill,
             lambda: self._evict_for(state, rows, heap),
         )
+
+    def _make_room_ahead(self, staged_bytes: int) -> None:
+        staged = min(staged_bytes, STAGED_MAX.of(self.share) - self.lookahead.nbytes)
+        make_room(self, lambda: max(0, staged), self.partials.clear, self._evict_all)
 
     def _evict_for(self, state: SliceState, rows: int, heap: int) -> None:
         """Evict from all tables, from the one that is about to grow last."""
@@ -271,6 +245,7 @@ class RmwStore(Store):
             self._settle()
 
     def _settle(self) -> None:
+        self.lookahead.flushed(self._dirty_hashes)
         self._runs.clear()
         for state in self._slices.values():
             state.table.settle()
@@ -372,19 +347,6 @@ class RmwStore(Store):
         stored = [(segment, slice_us) for segment in reversed(segments) if slice_us in segment.sections]
         return merge([memory, *stored], self.layout, MERGE_ROWS)
 
-    def _dirty_run(self, slice_us: int) -> Run:
-        """The slice's dirty rows in hash order; kept for the flush and for results."""
-        if slice_us not in self._slices:
-            return self._no_rows()
-        run = self._runs.get(slice_us)
-        if run is None:
-            run = self._runs[slice_us] = self._slices[slice_us].table.dirty_run()
-        return run
-
-    def _no_rows(self) -> Run:
-        width = self.layout.width
-        return Run(np.empty(0, np.uint64), np.empty((0, width), np.uint64), np.empty(0, np.uint8))
-
     # ── commit ───────────────────────────────────────────────────────────────────────────────
 
     def _dirty_sections(self, live: Callable[[int], bool]) -> Sections:
@@ -416,8 +378,9 @@ class RmwStore(Store):
             self.partials.forget(slice_us)
             for segment in segments:
                 segment.release(slice_us)
+        self.segments, self.spilled, self.watermark_us = segments, [], watermark_us  # before `_settle`
         self._settle()
-        self.segments, self.spilled, self.watermark_us = segments, [], watermark_us
+        self.lookahead.settled(lambda s: not is_closed(s, self.spec.window, watermark_us))
         self.known_keys = self.keys
         make_room(self, no_growth, self.partials.clear, self._evict_all)
 

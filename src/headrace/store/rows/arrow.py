@@ -74,6 +74,11 @@ def column_of(array: pa.Array, kind: str) -> Column:
     return Column(values.view(np.uint64).reshape(-1, 1), _NO_HEAP, valid)
 
 
+def hashes_in(batch: pa.RecordBatch) -> U64:
+    """The hashes of a batch of the operator's input schema."""
+    return column_of(batch.column(HASH), "int64").words.reshape(-1)
+
+
 def probe_of(layout: RowLayout, batch: pa.RecordBatch, keys: Sequence[KeySlot] | None = None) -> Run:
     """Hashes and key words of a batch of the operator's input schema; of some keys, the others are zero."""
     words = np.zeros((batch.num_rows, layout.key_width), np.uint64)
@@ -94,7 +99,7 @@ def probe_of(layout: RowLayout, batch: pa.RecordBatch, keys: Sequence[KeySlot] |
         else:
             words[:, slot.word : end] = part
     heap = heaps[0] if len(heaps) == 1 else np.concatenate([_NO_HEAP, *heaps])
-    return Run(column_of(batch.column(HASH), "int64").words.reshape(-1), words, heap)
+    return Run(hashes_in(batch), words, heap)
 
 
 def heap_bytes(rows: pa.RecordBatch) -> int:

@@ -18,7 +18,7 @@ from headrace.rows.run import Run
 from headrace.store.base.files import FileKind
 from headrace.store.changes.bag_rows import BagRows, BagShape
 from headrace.store.changes.bag_store import BagStore, write_bags
-from headrace.store.fold.rmw import SliceState
+from headrace.store.fold.looking import SliceState
 from headrace.store.rows.groups import Groups
 from headrace.store.rows.kept_layout import KeptLayout, times_in, valid_in
 from headrace.store.rows.slices import WHOLE

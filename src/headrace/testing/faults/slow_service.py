@@ -56,6 +56,9 @@ class SlowService:
     def begin(self, ticket: Ticket) -> SlowTransaction:
         return SlowTransaction(self._service.begin(ticket))
 
+    def expect(self, query: str, operator: str, partition: int, hints: pa.RecordBatch) -> bool:
+        return self._service.expect(query, operator, partition, hints)
+
     def status(self) -> dict[str, Any]:
         return self._service.status()
 

@@ -1,0 +1,1 @@
+"""`headrace bench prefetch`: state ahead of its rows, against caches and asynchronous reads."""

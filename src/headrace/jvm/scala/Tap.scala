@@ -1,0 +1,62 @@
+package org.apache.spark.sql.headrace
+
+import com.fasterxml.jackson.databind.JsonNode
+import com.fasterxml.jackson.databind.node.ObjectNode
+
+import org.apache.spark.TaskContext
+import org.apache.spark.rdd.RDD
+import org.apache.spark.sql.catalyst.InternalRow
+import org.apache.spark.sql.catalyst.expressions.Attribute
+import org.apache.spark.sql.execution.{SparkPlan, UnaryExecNode}
+import org.apache.spark.sql.execution.exchange.ShuffleExchangeExec
+
+/**
+ * The lookahead before the shuffle. A batch that needs no hints from it has no such node: the node is put under the
+ * operator's exchange when the batch begins.
+ */
+object Tap {
+  val name = "stage"
+
+  /** The operator's input, with a tap under its exchange where the batch's ticket says so. */
+  def over(plan: SparkPlan, settings: Settings, begun: JsonNode): SparkPlan = plan match {
+    case exchange: ShuffleExchangeExec if begun.get("ticket").path("lookahead").asText == name =>
+      exchange.withNewChildren(Seq(TapExec(exchange.child, settings, Json.text(header(begun, settings, isTimed(exchange.child))))))
+    case other => other
+  }
+
+  private def isTimed(plan: SparkPlan): Boolean = plan.output.exists(_.name == "__time")
+
+  /** What a host must know of the hints: whose they are, and where partitions of other machines are. */
+  private def header(begun: JsonNode, settings: Settings, timed: Boolean): ObjectNode = {
+    val ticket = begun.get("ticket")
+    val header = Json.empty
+      .put("query", ticket.get("query").asText)
+      .put("operator", settings.name)
+      .put("partitions", settings.partitions)
+      .put("timed", timed)
+    val doors = header.putArray("doors")
+    begun.get("partitions").forEach(owner => doors.add(owner.get("door")))
+    header
+  }
+}
+
+/** Passes rows on, and sends the hashes of their keys to this machine's state host. */
+case class TapExec(child: SparkPlan, settings: Settings, header: String) extends UnaryExecNode {
+  override def output: Seq[Attribute] = child.output
+  override protected def stringArgs: Iterator[Any] = Iterator(settings.name)
+
+  override protected def doExecute(): RDD[InternalRow] = {
+    val (mine, text) = (settings, header)
+    val (hash, time) = (output.indexWhere(_.name == "__hash"), output.indexWhere(_.name == "__time"))
+    child.execute().mapPartitions { rows =>
+      val sender = new HintSender(mine, text, timed = Json.read(text).get("timed").asBoolean)
+      Option(TaskContext.get()).foreach(_.addTaskCompletionListener[Unit](_ => sender.close()))
+      rows.map { row =>
+        sender.see(row.getLong(hash), if (time < 0 || row.isNullAt(time)) 0L else row.getLong(time))
+        row
+      }
+    }
+  }
+
+  override protected def withNewChildInternal(newChild: SparkPlan): TapExec = copy(child = newChild)
+}

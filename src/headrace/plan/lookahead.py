@@ -1,0 +1,55 @@
+"""Where hints for an operator can come from: its candidate lookaheads, the earliest in the plan first.
+
+stage   before the shuffle, in the stage that reads the source
+door    in the state host, of rows that wait to be folded
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from headrace.plan.choice import adds
+from headrace.plan.spec import Fold, OperatorSpec
+from headrace.plan.window import kind_of
+from headrace.plan.work.changes.retracting import Retracting
+from headrace.plan.work.dedup import Dedup
+
+Prefetch = Literal["auto", "on", "off"]
+PREFETCHING: tuple[Prefetch, ...] = ("auto", "on", "off")
+
+STAGE, DOOR = "stage", "door"
+
+
+@dataclass(frozen=True)
+class PrefetchSettings:
+    """The settings of an operator: whether to read ahead, and the tolerated part of unused reads."""
+
+    mode: Prefetch = "off"
+    waste: float = 0.0
+
+
+NO_PREFETCH = PrefetchSettings()
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """The lookaheads of an operator, the earliest first; without any, the reason."""
+
+    names: tuple[str, ...] = ()
+    reason: str = ""
+
+
+def candidates_of(spec: OperatorSpec, *, in_jvm: bool) -> Candidates:
+    """The lookaheads of an operator that reads state when a row arrives."""
+    if spec.store == "memory":
+        return Candidates(reason="all of its state stays in memory")
+    if spec.store == "rocksdb":
+        return Candidates(reason="RocksDB reads through its own cache")
+    if kind_of(spec.window) == "session":
+        return Candidates(reason="sessions are read when they close, ahead by spark.headrace.read.ratio")
+    if adds(spec):
+        return Candidates(reason="its windows come out once: rows only add to them")
+    if not isinstance(spec.work, Fold | Retracting | Dedup):
+        return Candidates(reason="its store reads no single rows when a row arrives")
+    return Candidates((STAGE, DOOR) if in_jvm and not spec.work.combined else (DOOR,))

@@ -1,0 +1,1 @@
+"""When hints pay: the choice of a lookahead from what batches measured."""

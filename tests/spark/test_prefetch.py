@@ -1,0 +1,101 @@
+"""Protects prefetching in a running Spark: with state larger than memory, hints from the stage before the
+shuffle and from the host's door bring state ahead of its rows, and results are those of a plain count."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from batch_files import stream_of, write_batches
+from pyspark.sql import DataFrame, SparkSession
+
+import headrace as hr
+from headrace.coordinator.progress import BatchProgress
+
+pytestmark = pytest.mark.spark
+
+KEYS, ROWS, BATCHES = 60_000, 2_000, 6
+SETTINGS = {"memory": "2m", "partitions": "2"}
+
+
+@pytest.fixture
+def small(spark: SparkSession, tmp_path: Path) -> Iterator[SparkSession]:
+    """Hosts with memory for a part of the keys."""
+    settings = {**SETTINGS, "state.local": str(tmp_path / "local")}
+    for name, value in settings.items():
+        spark.conf.set(f"spark.headrace.{name}", value)
+    yield spark
+    for name in (*settings, "prefetch", "bridge", "commit"):
+        spark.conf.unset(f"spark.headrace.{name}")
+
+
+def batches() -> list[pa.Table]:
+    random = np.random.default_rng(5)
+    first = pa.table({"k": np.arange(KEYS)})
+    return [first, *(pa.table({"k": random.integers(0, KEYS, ROWS)}) for _ in range(BATCHES))]
+
+
+def counted(spark: SparkSession, folder: Path, name: str) -> tuple[dict[int, int], list[BatchProgress]]:
+    """The counts that a query comes to, and its batches."""
+    write_batches(folder / "in", batches())
+    counts = hr.stream(stream_of(spark, folder / "in")).name(name).groupBy("k").agg(n=hr.count())
+    latest: dict[int, int] = {}
+
+    def collect(batch: DataFrame, number: int) -> None:
+        latest.update((row.k, row.n) for row in batch.collect())
+
+    writer = counts.writeStream.foreachBatch(collect).option("checkpointLocation", str(folder / "ck"))
+    query = writer.trigger(availableNow=True).start()
+    query.awaitTermination()
+    plan = query._jsq.streamingQuery().lastExecution().executedPlan().toString()
+    assert "Python" not in plan[plan.index("Exchange") :], "stage 1 has no Python node"
+    return latest, hr.progress(query)[name]
+
+
+def expected() -> Counter[int]:
+    return Counter(key for table in batches() for key in table["k"].to_pylist())
+
+
+@pytest.mark.parametrize(("bridge", "lookahead"), [("jvm", "stage"), ("python", "door")])
+def test_state_comes_ahead_of_its_rows(
+    small: SparkSession, tmp_path: Path, bridge: str, lookahead: str
+) -> None:
+    small.conf.set("spark.headrace.prefetch", "on")
+    small.conf.set("spark.headrace.bridge", bridge)
+    counts, progress = counted(small, tmp_path, f"ahead_{bridge}")
+    assert counts == expected()
+    reads = [batch.reads for batch in progress]
+    assert {one.lookahead for one in reads} == {lookahead}
+    assert sum(one.hints for one in reads) > 0
+    assert sum(one.hits for one in reads) > 0
+    assert all(one.hits <= one.looked_up for one in reads)
+
+
+def test_auto_begins_where_rows_wait(small: SparkSession, tmp_path: Path) -> None:
+    small.conf.set("spark.headrace.prefetch", "auto")
+    counts, progress = counted(small, tmp_path, "ahead_auto")
+    assert counts == expected()
+    reads = [batch.reads for batch in progress]
+    assert reads[0].lookahead == ""
+    assert any(one.misses for one in reads)
+    assert any(one.lookahead for one in reads)
+
+
+def test_off_reads_on_demand(small: SparkSession, tmp_path: Path) -> None:
+    small.conf.set("spark.headrace.prefetch", "off")
+    counts, progress = counted(small, tmp_path, "ahead_off")
+    assert counts == expected()
+    assert {batch.reads.lookahead for batch in progress} == {""}
+    assert sum(batch.reads.hints for batch in progress) == 0
+    assert sum(batch.reads.looked_up for batch in progress) > 0
+
+
+def test_resident_state_gets_no_hints(spark: SparkSession, tmp_path: Path) -> None:
+    counts, progress = counted(spark, tmp_path, "resident")
+    assert counts == expected()
+    assert sum(batch.reads.hints + batch.reads.looked_up for batch in progress) == 0
+    assert {batch.reads.lookahead for batch in progress} == {""}
