@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.plan.spec import Window
-from headrace.testing.contracts.store_contract import SECOND, folding, keeping
+from headrace.testing.contracts.store_contract import AMPLE, SECOND, folding, keeping
 from headrace.testing.contracts.store_lab import StoreLab
 from headrace.testing.contracts.store_model import Row, name_of
 
@@ -130,14 +130,23 @@ def test_windows_in_order_are_the_models(name: str, epochs: Any, share: int) -> 
             assert results(lab.epoch(rows, watermark), kept=True) == model.epoch(rows, watermark)
 
 
-@pytest.mark.parametrize("kept", [False, True])
+@pytest.mark.parametrize(
+    ("kept", "store", "memory"),
+    [
+        (False, "rmw", (4096, AMPLE)),
+        (True, "aur", (4096, AMPLE)),
+        (True, "memory", (AMPLE,)),
+        (True, "rocksdb", (AMPLE,)),
+    ],
+)
 @settings(max_examples=40, deadline=None)
-@given(epochs=EPOCHS, gaps=st.randoms(use_true_random=False), share=st.sampled_from([4096, 64 << 20]))
+@given(epochs=EPOCHS, gaps=st.randoms(use_true_random=False), small=st.booleans())
 def test_sessions_with_ends_are_the_models(
-    kept: bool, epochs: Any, gaps: random.Random, share: int
+    kept: bool, store: Any, memory: tuple[int, ...], epochs: Any, gaps: random.Random, small: bool
 ) -> None:
     window = Window(0, session=True, until="v0")
-    spec = replace(keeping(window), store="aur") if kept else folding(window, "final")
+    spec = replace(keeping(window) if kept else folding(window, "final"), store=store)
+    share = memory[0] if small else memory[-1]
     with TemporaryDirectory() as folder:
         lab, model, watermark = StoreLab(spec, Path(folder), share), EndsModel(), 0
         for number, (drawn, forward, event) in enumerate(epochs):
