@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_coordinator import summary
+from test_coordinator import View, summary
 
 from headrace.blob.files import FileBlobs
+from headrace.coordinator.core import Coordinator
 from headrace.coordinator.placing.machines import HostReport, Machines
 from headrace.coordinator.placing.pins import Home, Pins
 from headrace.coordinator.placing.placement import owner_on_disk
@@ -121,6 +122,22 @@ def test_a_synchronous_commit_pins_nothing(lab: Lab) -> None:
     lab.lose_a()
     assert lab.place("b", base=4) == "b"
     assert lab.pins.logged() == {}
+
+
+def test_a_heartbeat_of_the_owner_proves_what_is_published() -> None:
+    coordinator = Coordinator(View())
+    coordinator.machines.ran(KEY, "a", "executor a")
+    coordinator.pins.committed("q", "counts", home(0), summary(0, 3, commit="async"))
+
+    def beat(machine: str, published: int | None) -> bool:
+        part = {"query": "q", "operator": "counts", "partition": 0, "published": published, "store": None}
+        coordinator.heartbeat(machine, HostReport(1, {}, {"partitions": [part]}))
+        return KEY in coordinator.pins.logged()
+
+    assert beat("a", None), "it is not published yet"
+    assert beat("a", 2), "an earlier version is"
+    assert beat("b", 3), "another host may have published an earlier attempt"
+    assert not beat("a", 3)
 
 
 def test_owner_on_disk() -> None:

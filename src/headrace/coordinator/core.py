@@ -207,6 +207,10 @@ class Coordinator:
         ending = self.machines.heartbeat(machine, host) or not self._view.alive()
         if host.in_memory:
             self.pins.warn_of_memory(machine)
+        for part in host.status.get("partitions", ()):
+            key = (part["query"], part.get("operator"), part.get("partition"))
+            if part.get("published") is not None and self.machines.owns(machine, key):
+                self.pins.published(key, part["published"])
         resident = resident_queries(host.status)
         active = self._view.active_queries() if resident and not ending else None
         return {"ending": ending, "ended": [] if active is None else sorted(resident - active)}

@@ -94,6 +94,11 @@ class Machines:
             if executor:
                 self._executors.setdefault(machine, set()).add(executor)
 
+    def owns(self, machine: str, key: PartitionKey) -> bool:
+        """Whether the machine has the partition."""
+        with self._changed:
+            return self._owners.get(key) == machine
+
     def drop(self, queries: Iterable[str]) -> None:
         """Drops the partitions of queries that ended long ago."""
         dropped = set(queries)

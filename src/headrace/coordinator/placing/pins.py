@@ -55,6 +55,13 @@ class Pins:
             else:
                 self._logged[key] = Logged(summary.version, home)
 
+    def published(self, key: PartitionKey, version: int) -> None:
+        """The partition's owner has published a version: storage need not be read for it."""
+        with self._lock:
+            logged = self._logged.get(key)
+            if logged is not None and logged.version <= version:
+                del self._logged[key]
+
     def warn_of_memory(self, machine: str) -> None:
         """Logs once per machine, if versions are logged, that its log does not survive a restart."""
         with self._lock:

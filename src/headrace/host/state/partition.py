@@ -22,6 +22,7 @@ from headrace.checkpoint.home import PartitionHome, entry_of
 from headrace.checkpoint.logged_files import LoggedFiles
 from headrace.checkpoint.pipeline import CommitPipeline, Crew
 from headrace.checkpoint.pipeline import Epoch as PipelineEpoch
+from headrace.checkpoint.steps import Step
 from headrace.errors import Fenced, TryAgain
 from headrace.format.manifest import Manifest
 from headrace.host.state.base_check import BaseCheck, is_vouched
@@ -331,6 +332,7 @@ class Partition:
         return {
             "partition": self.number,
             "committing": None if epoch is None or epoch.published.done() else epoch.step.name.lower(),
+            "published": epoch.work.version if epoch is not None and epoch.step is Step.PUBLISHED else None,
             "store": None if store is None else store.stored_as,
             "version": version if unsealed is None else unsealed,
             "keys": 0 if store is None or last is None else last.keys,

@@ -183,15 +183,16 @@ class Simulation:
 
     def _settle(self, partition: int, machine: Machine) -> bool:
         """Begins once at a machine, so that an entry of its log is published; whether the base is there."""
-        ticket = self.driver.ticket(self.driver.spark + 1, partition)
-        try:
-            with self.machines.calling(machine):
-                machine.service.begin(ticket).abort()
-        except StateMissing:
-            return False
-        except Exception as error:
-            if not is_ours(error):
-                raise
+        for _ in range(2):  # the first call may raise why an earlier commit failed
+            ticket = self.driver.ticket(self.driver.spark + 1, partition)
+            try:
+                with self.machines.calling(machine):
+                    machine.service.begin(ticket).abort()
+            except StateMissing:
+                return False
+            except Exception as error:
+                if not is_ours(error):
+                    raise
         return True
 
     # ── the end ──────────────────────────────────────────────────────────────────────────────
