@@ -22,7 +22,7 @@ from streaming_case import Case, Rows
 import headrace as hr
 from headrace.plan.spec import input_schema
 from headrace.plan.times import TIMES
-from headrace.spark.bridge import describe
+from headrace.spark.build import describe
 from headrace.wire.calls import connect
 from headrace.wire.contract import Ticket
 
