@@ -221,6 +221,17 @@ def test_three_five_seven_two_one(name: str, tmp_path: Path) -> None:
     assert machine.late_rows() == machine.model.late_rows
 
 
+@pytest.mark.parametrize("name", SPECS)
+def test_partitions_without_a_row(name: str, tmp_path: Path) -> None:
+    """Of few keys most partitions have none, though their hashes lie between those of a shared file."""
+    machine = Machine(replace(SPECS[name], partitions=1), tmp_path, "sync")
+    for partitions in (1, 9, 4, 16, 2):
+        machine.rescale(partitions)
+        for number in range(6):
+            machine.batch([Row(key, number * SECOND, key) for key in (1, 2, 3)])
+            machine.drain()
+
+
 def test_a_change_writes_no_segment(tmp_path: Path) -> None:
     machine = Machine(replace(SPECS["running"], partitions=4), tmp_path, "sync")
     machine.batch([Row(key, 0, 1) for key in range(41)])

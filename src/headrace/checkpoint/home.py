@@ -90,9 +90,18 @@ class PartitionHome:
     # ── staged files ─────────────────────────────────────────────────────────────────────────
 
     def staged(self, kind: FileKind, write: Callable[[Path], bool]) -> SegmentFile | None:
-        """Writes a file that no version names, and opens it; None when `write` returns False."""
+        """Writes a file that no version names, and opens it; None when `write` returns False.
+
+        None, too, when it has no row: clipped segments may have none between them.
+        """
         path = self._staging()
-        return self.open_segment(self.files.stage(path), kind) if write(path) else None
+        if not write(path):
+            return None
+        segment = self.open_segment(self.files.stage(path), kind)
+        if segment.sections:
+            return segment
+        self.discard([segment])
+        return None
 
     def discard(self, segments: Iterable[Segment]) -> None:
         """Removes staged files; no version names them, so nothing needs them."""

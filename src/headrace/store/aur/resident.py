@@ -102,8 +102,8 @@ class HeldRows:
         return segment in self._segments
 
     def hold(self, segment: Segment, run: Run) -> None:
-        """Take the rows of a segment, ordered by hash; at least one."""
-        first_us = int(times_in(self.layout, run).min())
+        """Take the rows of a segment, ordered by hash; a clipped segment may have none."""
+        first_us = int(times_in(self.layout, run).min()) if len(run) else last_time(segment)
         of_row = np.zeros(len(run), np.uint8)
         group = Group((segment,), run, of_row, first_us, last_time(segment))
         self._set(sorted([*self.groups, group], key=lambda group: group.last_us))

@@ -214,10 +214,10 @@ class PairStore(BucketStore):
                 run = self._resident_run(segment, section)
                 if run is None:
                     distant.append((segment, section))
-                else:
+                elif len(run):
                     yield run
         if distant:
-            yield from read_ahead(_stored(distant, hashes))
+            yield from filter(len, read_ahead(_stored(distant, hashes)))  # clipped ones may have no row
 
     def _in(
         self, segments: list[Segment], side: int, first_us: int | None, last_us: int | None
