@@ -3,6 +3,7 @@ times to live, keys of every kind. Both engines see the same, in every batch."""
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 
 import edge_classes
 import pytest
-from edge_classes import SEEN, Corners, Fading
+from edge_classes import SEEN, Corners, Fading, Informed, Odd
 from processor_case import FAR, prepared, random_batches, run, write_batches
 from processor_classes import RunningCount
 from pyspark.sql import DataFrame, SparkSession
@@ -33,6 +34,19 @@ def both(spark: SparkSession, folder: Path, stream: Any) -> tuple[Counter[Any], 
         run(spark, folder, "ours", lambda df: stream(hr.stream, df)),
         run(spark, folder, "theirs", lambda df: stream(lambda same: same, df)),
     )
+
+
+def test_values_of_other_types_are_stored_as_in_spark(spark: SparkSession, tmp_path: Path) -> None:
+    rows = [{"id": f"u{v % 3}", "v": v, "ts": FAR} for v in range(15)]
+    write_batches(tmp_path / "in", [rows, rows[:6]])
+
+    def stream(keyed: Any, df: DataFrame) -> DataFrame:
+        odd: DataFrame = keyed(df).groupBy("id").transformWithState(Odd(), SEEN, "Update", "None")
+        return odd
+
+    ours, theirs = both(spark, tmp_path, stream)
+    assert sum(ours.values()) > 20
+    assert sorted(ours - theirs) == sorted(theirs - ours)
 
 
 @pytest.mark.parametrize("seed", [41, pytest.param(42, marks=pytest.mark.long)])
@@ -66,6 +80,18 @@ def test_keys_of_every_kind_are_sparks(spark: SparkSession, tmp_path: Path) -> N
     ours, theirs = both(spark, tmp_path, stream)
     assert sum(ours.values()) > 12
     assert ours == theirs
+
+
+def test_a_processor_gets_its_query_and_batch(spark: SparkSession, tmp_path: Path) -> None:
+    write_batches(tmp_path / "in", [[{"id": "a", "v": 1, "ts": FAR}]] * 2)
+
+    def stream(df: DataFrame) -> DataFrame:
+        return hr.stream(df).groupBy("id").transformWithState(Informed(), SEEN, "Update", "None")
+
+    rows = list(run(spark, tmp_path, "ours", stream))
+    query = json.loads((tmp_path / "ours" / "metadata").read_text())["id"]
+    assert sorted(row[:2] for row in rows) == [(query, "0"), (query, "1")]
+    assert len({row[2] for row in rows}) == 1
 
 
 def test_times_to_live_are_sparks(spark: SparkSession, tmp_path: Path) -> None:

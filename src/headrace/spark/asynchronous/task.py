@@ -42,6 +42,7 @@ class AsyncTask(ProcessorTask):
             plan.work.variables, self._keyed, self._requests, self._mode, self._timer_values
         )
         self._handle = self._awaited
+        self._handle.query = times.query
         self._talk, self._lock, self._out = talk, threading.Lock(), Out()
         limits = Limits(processor.max_in_flight, processor.max_active)
         self._drive = Drive(self._fetch, limits, processor.stalled_s, self._out, OUT_ROWS)

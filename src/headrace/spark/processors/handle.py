@@ -7,7 +7,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
+from uuid import UUID
 
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import types as T
@@ -23,9 +25,31 @@ from headrace.spark.processors.cells import KeyCells
 from headrace.spark.processors.keyed import KeyedState
 from headrace.spark.processors.states import ListVariable, MapVariable, Slot, ValueVariable
 
+_NOWHERE = str(UUID(int=0))
 Parse = Callable[[Any], T.StructType]
 
 TIME_MODES = ("none", "processingtime", "eventtime")
+
+
+@dataclass(frozen=True)
+class QueryInfo:
+    """The batch that a processor runs in, with the methods of Scala's class of this name."""
+
+    query: str = _NOWHERE
+    run: str = _NOWHERE
+    batch: int = -1
+
+    def getQueryId(self) -> UUID:
+        return UUID(self.query)
+
+    def getRunId(self) -> UUID:
+        return UUID(self.run)
+
+    def getBatchId(self) -> int:
+        return self.batch
+
+
+NO_QUERY = QueryInfo()  # on the driver, where `init` declares variables, and in tests without Spark
 
 
 def checked_ttl(ttl_ms: int | None, time_mode: str) -> int:
@@ -74,6 +98,10 @@ class Declaring(StatefulProcessorHandle):  # type: ignore[misc]
             )
         self.deleted.add(stateName)
 
+    def getQueryInfo(self) -> QueryInfo:
+        """No query yet: this handle is the driver's."""
+        return NO_QUERY
+
     def _declare(self, name: str, kind: str, schema: Any, keys: Any, ttl_ms: int | None) -> None:
         if name in self.variables:
             raise PySparkRuntimeError(
@@ -95,6 +123,11 @@ class TaskHandle(StatefulProcessorHandle):  # type: ignore[misc]
         self._keyed, self._cells, self._time_mode = keyed, cells, time_mode
         self.expiring: list[ValueVariable | ListVariable | MapVariable] = []
         self.closed = False
+        self.query = NO_QUERY
+
+    def getQueryInfo(self) -> QueryInfo:
+        """Query, start and batch; PySpark's own handle has no such method, Scala's has."""
+        return self.query
 
     def getValueState(self, stateName: str, schema: Any, ttlDurationMs: int | None = None) -> ValueState:
         variable, slot = self._place(stateName)

@@ -133,6 +133,10 @@ class Requests:
         self._headers[number] = header
         self._reminders += [(number, at) for at in reminders]
 
+    def put_headers(self, headers: list[Header | None]) -> None:
+        """Replaces the headers of all keys of the block; None deletes one."""
+        self._headers = dict(enumerate(headers))
+
     def put_reminders(self, times_ms: list[int]) -> None:
         self._reminders += [(self._number, at) for at in times_ms]
 

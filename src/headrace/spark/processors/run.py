@@ -20,7 +20,7 @@ from pyspark.sql.streaming.stateful_processor import ExpiredTimerInfo, StatefulP
 
 from headrace.plan.work.cells import Cells
 from headrace.spark.processors.blocks import Block, Feed, Stage
-from headrace.spark.processors.handle import TaskHandle
+from headrace.spark.processors.handle import NO_QUERY, QueryInfo, TaskHandle
 from headrace.spark.processors.initial import parted
 from headrace.spark.processors.keyed import Header, KeyedState
 from headrace.spark.processors.requests import Requests, Talk
@@ -99,6 +99,7 @@ class BatchTimes:
     timestamp_ms: int
     late_ms: int | None
     watermark_ms: int | None
+    query: QueryInfo = NO_QUERY  # the batch itself
 
 
 def over_state(plan: WorkerPlan, recorded: dict[str, Any]) -> WorkerPlan:
@@ -177,6 +178,7 @@ class ProcessorTask(KeyedTask):
         super().__init__(plan.operator, plan.work, talk, times)
         self._plan, self._processor = plan, plan.processor
         self._handle = TaskHandle(plan.work.variables, self._keyed, self._requests, self._mode)
+        self._handle.query = times.query
         self._calls = plan.calls(plan.stage)
         self._timer_values = _timer_values(self._mode, times)
 

@@ -332,6 +332,7 @@ class Evaluation:
         self, client: HostClient, ticket: Ticket, rows: Iterable[pa.RecordBatch], answer: dict[str, Any]
     ) -> Generator[pa.RecordBatch, None, Summary]:
         """Runs the user's processor; its state is committed when all of its results were taken."""
+        from headrace.spark.processors.handle import QueryInfo
         from headrace.spark.processors.run import BatchTimes, over_state
         from headrace.spark.task.worker import seldom_collecting
 
@@ -339,7 +340,8 @@ class Evaluation:
         talk = client.converse(ticket)
         summary: Summary | None = None
         try:
-            times = BatchTimes(answer["timestamp_ms"], talk.times.late_ms, talk.times.watermark_ms)
+            query = QueryInfo(self._place.query, self._place.run, self._place.batch)
+            times = BatchTimes(answer["timestamp_ms"], talk.times.late_ms, talk.times.watermark_ms, query)
             task = over_state(self._plan.processor, answer["work"]).task(talk, times)
             rows_in = rows_out = 0
 

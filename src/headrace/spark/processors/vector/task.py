@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Any
 
 import pyarrow as pa
@@ -28,6 +29,7 @@ from headrace.spark.processors.vector.appended import AppendedRows
 Update = Callable[[Any, Any], tuple[Any, Any]]
 Key = tuple[Any, ...]
 Pairs = Iterator[tuple[Any, ...]]
+TIMELY = (T.DatetimeType, T.DecimalType, T.AnsiIntervalType, T.StructType)  # keys that `_plain` may change
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,9 +129,8 @@ class VectorTask:
                 f"operator {self._plan.operator}: the new state has {many} rows of {len(rows)} keys",
                 hint="return one state row per key, or mark the function with @hr.append",
             )
-        for number, key in enumerate(block.keys):
-            row = rows.pop(tuple(map(_comparable, key)), None)
-            self._requests.put_header(number, None if row is None else [None, list(row)])
+        replaced = map(rows.pop, self._plain_keys(block), repeat(None))
+        self._requests.put_headers([None if row is None else [None, list(row)] for row in replaced])
         return rows
 
     def _add(
@@ -139,11 +140,17 @@ class VectorTask:
         rows: dict[Key, list[list[Any]]] = {}
         for key, row in zip(keys, values, strict=True):
             rows.setdefault(key, []).append(list(row))
-        for number, key in enumerate(block.keys):
-            added = rows.pop(tuple(map(_comparable, key)), None)
+        for number, key in enumerate(self._plain_keys(block)):
+            added = rows.pop(key, None)
             if added:
                 appended.add(number, headers[number], added)
         return dict(rows)
+
+    def _plain_keys(self, block: Block) -> list[Key]:
+        """The keys of a block as `_plain` writes them."""
+        if not any(isinstance(field.dataType, TIMELY) for field in self._plan.keys.fields):
+            return block.keys
+        return [tuple(map(_comparable, key)) for key in block.keys]
 
     def _shown(self, table: pa.Table) -> Any:
         return table.to_pandas(date_as_object=True) if self._plan.pandas else table
