@@ -271,8 +271,6 @@ def loading(kind: T.DataType) -> Convert:
         return decimal.Decimal
     if isinstance(kind, T.DoubleType | T.FloatType):
         return float
-    if isinstance(kind, T.BinaryType):
-        return bytearray
     return _LOADING.get(type(kind), _same)
 
 
