@@ -8,12 +8,19 @@ from pathlib import Path
 
 import pytest
 
+from headrace.blob.objects import ObjectBlobs
+from headrace.blob.patient import PatientBlobs
+from headrace.checkpoint.home import PartitionHome
+from headrace.clock import SystemClock
 from headrace.errors import StateCorrupt
 from headrace.plan.spec import OperatorSpec
+from headrace.testing import ManualClock
 from headrace.testing.contracts.remote_lab import ROOMS, RemoteLab, Room
 from headrace.testing.contracts.store_contract import SECOND, SESSION, SLIDE, check, folding, keeping
 from headrace.testing.contracts.store_lab import StoreLab
 from headrace.testing.contracts.store_model import Row, StoreModel
+from headrace.testing.faults.faulty_blobs import Outcome
+from headrace.testing.faults.s3_server import S3Server, no_faults
 
 SMALL = 1 << 14  # bytes of memory: rows are read from segments
 CASES = {
@@ -77,3 +84,27 @@ def test_replies_that_are_cut_short_are_repeated(tmp_path: Path) -> None:
     lab.blobs.cut = lambda name, reply: reply[: len(reply) // 2] if next(numbers) % 3 == 1 else reply
     lab.reopen()
     epochs(lab, model, range(3, 6))
+
+
+def test_throttling_in_the_middle_of_a_batch_is_waited_out(tmp_path: Path) -> None:
+    """On the S3 API: every third request is refused, and every seventh reply is lost."""
+    spec = folding(None, "changes")
+    with S3Server() as server, server.environment():
+        blobs = PatientBlobs(ObjectBlobs.open(server.location("throttled")), ManualClock())
+        lab, model = RemoteLab(spec, tmp_path, SMALL), StoreModel(spec)
+        lab.home = PartitionHome.of(blobs, "p", SystemClock(), space=ROOMS["narrow disk"](tmp_path))
+        lab.reopen()
+        epochs(lab, model, range(3))
+        numbers = iter(range(10**6))
+
+        def weather(method: str, path: str) -> int | Outcome | None:
+            number = next(numbers)
+            if method != "GET":
+                return None
+            return 503 if number % 3 == 0 else Outcome.REPLY_LOST if number % 7 == 0 else None
+
+        server.faults = weather
+        for begin in (3, 6):
+            lab.reopen()
+            epochs(lab, model, range(begin, begin + 3))
+        server.faults = no_faults

@@ -80,3 +80,34 @@ def test_state_is_where_it_was_begun(case: Case, spark: SparkSession) -> None:
     begun = spark.conf.get(LOCATION)
     spark.conf.set(LOCATION, f"s3://{BUCKET}/elsewhere")
     assert f"lies in {begun}" in case.refusal(case.totals())
+
+
+def test_a_query_goes_on_without_local_copies(case: Case, server: S3Server, spark: SparkSession) -> None:
+    """No disk cache: state is read in ranges, and nothing of it stays on the disk."""
+    case.kill_hosts()
+    copies = Path(spark.conf.get("spark.headrace.state.local")) / "copies"
+    shutil.rmtree(copies)
+    spark.conf.set("spark.headrace.cache.disk", "0")
+    try:
+        server.requests.clear()
+        assert fourth(case) == FOURTH
+    finally:
+        spark.conf.unset("spark.headrace.cache.disk")
+        case.kill_hosts()
+    assert segment_reads(server)
+    assert list(copies.rglob("*.segment")) == []
+
+
+def test_a_shared_directory_is_read_through_the_cache(spark: SparkSession, tmp_path: Path) -> None:
+    Case(spark, tmp_path, tmp_path).kill_hosts()
+    spark.conf.set("spark.headrace.cache.disk", "1g")
+    try:
+        case = finished_case(spark, tmp_path)
+        case.kill_hosts()
+        copies = Path(spark.conf.get("spark.headrace.state.local")) / "copies"
+        assert list(copies.rglob("*.segment")), "what was written stays as a copy"
+        shutil.rmtree(copies)
+        assert fourth(case) == FOURTH
+    finally:
+        spark.conf.unset("spark.headrace.cache.disk")
+        Case(spark, tmp_path, tmp_path).kill_hosts()
