@@ -10,6 +10,7 @@ import shutil
 import threading
 from collections import Counter
 from collections.abc import Collection
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -190,6 +191,9 @@ class PartitionService:
         with self._mutex:
             self._ended.update(queries)
             theirs = [partition for key, partition in self._partitions.items() if key[1] in queries]
+            rollups = [self._rollups.pop(key) for key in list(self._rollups) if key[1] in queries]
+        for rollup in rollups:
+            self._space.fetcher.beside(partial(rollup.write, now=True))
         for partition in theirs:
             partition.rest(0.0)
         self._sweep()
