@@ -20,6 +20,15 @@ from headrace.spark.build.explain import explained
 
 pytestmark = pytest.mark.spark
 
+OWN_METRICS = {
+    "headraceRowsIn",
+    "headraceRowsOut",
+    "headraceStateBytes",
+    "headraceWrittenBytes",
+    "headraceSealMs",
+    "headracePublishMs",
+    "headraceWaitPreviousMs",
+}
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
 
@@ -106,9 +115,13 @@ def test_sparks_progress_shows_the_operator(case: Case) -> None:
     assert [[one["operatorName"] for one in batch] for batch in operators] == [["headrace:sums"]] * 4
     (last,) = operators[-1]
     assert [batch[0]["numRowsDroppedByWatermark"] for batch in operators] == [0, 0, 1, 0]
+    assert [batch[0]["numRowsUpdated"] for batch in operators] == [3, 3, 1, 2]
+    assert [batch[0]["numRowsTotal"] for batch in operators] == [3, 1, 1, 1]
+    assert [batch[0]["numStateStoreInstances"] for batch in operators] == [3] * 4
     assert last["memoryUsedBytes"] > 0
+    assert any(batch[0]["commitTimeMs"] > 0 for batch in operators)
     assert last["customMetrics"]["headraceRowsIn"] == 2
-    assert all(name.startswith("headrace") for name in last["customMetrics"])
+    assert set(last["customMetrics"]) == OWN_METRICS
 
 
 def test_windows_close_without_new_input(case: Case) -> None:

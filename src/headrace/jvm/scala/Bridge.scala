@@ -16,8 +16,10 @@ object Bridge {
 
   /** A tiny query through a node of this jar, in a task of its own. A thread may have no active session. */
   def probe(session: SparkSession): Long = session.withActive {
-    StatefulExec(new StructType, Nil, new Settings("""{"name":"probe","uid":"probe"}"""), session.range(1).queryExecution.sparkPlan, None, None, None)
-    Internals.ofRows(session, ProbeNode(session.range(1).queryExecution.analyzed)).collect().length.toLong
+    val execution = session.range(1).queryExecution
+    val settings = new Settings("""{"name":"probe","uid":"probe"}""")
+    StatefulExec(new StructType, Nil, settings, execution.sparkPlan, None, None, None)
+    Internals.ofRows(session, ProbeNode(execution.analyzed)).collect().length.toLong
   }
 
   /** The rows of `df` through an operator whose results have the schema given as JSON. */

@@ -11,7 +11,7 @@ import org.apache.spark.sql.classic.SparkSession
 /** Where in a streaming query the driver's thread is. */
 case class Place(query: String, run: String, batch: Long)
 
-/** What a checkpoint says of an operator before its batch is planned. */
+/** What a checkpoint records about an operator before its batch is planned. */
 object Checkpoints {
   private val QueryId = "sql.streaming.queryId"
   private val BatchId = "streaming.sql.batchId"

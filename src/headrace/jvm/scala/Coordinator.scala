@@ -4,15 +4,15 @@ import java.io.IOException
 
 import com.fasterxml.jackson.databind.JsonNode
 
-/** A question to the coordinator in the driver's Python: one connection, one frame each way. */
+/** Requests to the coordinator in the driver's Python: one connection and one frame each way for each. */
 object Coordinator {
-  def ask(settings: Settings, action: String, request: JsonNode): JsonNode = {
-    val question = Json.empty.put("secret", settings.secret).put("action", action)
-    question.set[JsonNode]("request", request)
+  def ask(settings: Settings, action: String, fields: JsonNode): JsonNode = {
+    val frame = Json.empty.put("secret", settings.secret).put("action", action)
+    frame.set[JsonNode]("request", fields)
     val answer =
       try {
         val channel = Frames.connect(settings.coordinator)
-        try { Frames.send(channel, question); Frames.receive(channel) }
+        try { Frames.send(channel, frame); Frames.receive(channel) }
         finally channel.close()
       } catch {
         case error: IOException =>

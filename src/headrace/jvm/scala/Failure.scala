@@ -6,7 +6,7 @@ import org.apache.spark.SparkException
 
 /**
  * An error of Headrace: its class, message and hint as Python has them. It is a class of Spark's own, because the
- * driver reads the errors of tasks with a class loader that does not know this jar.
+ * driver reads the errors of tasks with a class loader that lacks this jar.
  */
 object Failure {
   def apply(kind: String, message: String, hint: String): SparkException =

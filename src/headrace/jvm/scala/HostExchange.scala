@@ -87,9 +87,9 @@ class HostExchange(
     if (Frames.exactly(channel, 1).get() != HostExchange.Results) throw Failure.of(Frames.receive(channel))
 
   private def trailer(): JsonNode = {
-    val said = Frames.receive(channel)
-    if (said.has("error")) throw Failure.of(said)
-    said.get("summary")
+    val frame = Frames.receive(channel)
+    if (frame.has("error")) throw Failure.of(frame)
+    frame.get("summary")
   }
 
   private def reading[T](read: => T): T = try read catch { case lost: IOException => throw gone(lost) }

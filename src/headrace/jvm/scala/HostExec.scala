@@ -63,8 +63,8 @@ trait HostExec extends UnaryExecNode {
       number -> owner.get("executors").elements.asScala.map(_.asText).toSeq
     }.toMap
 
-  /** Tell the coordinator what the tasks did. */
-  protected def tell(begun: JsonNode): Unit = {
+  /** Sends the summaries of the tasks to the coordinator. */
+  protected def sendSummaries(begun: JsonNode): Unit = {
     val lines = summaries.value.asScala.toSeq
     if (begun != null && lines.nonEmpty) {
       val ticket = begun.get("ticket")

@@ -9,20 +9,20 @@ import com.fasterxml.jackson.databind.JsonNode
 class HostPlace(settings: Settings, ticket: JsonNode, private var owner: JsonNode, partition: Int) {
   private val base = owner.get("base")
   private var door = "" // of this machine's host, once a connection was opened
-  private val here = Hosts.machine(settings.hostPer)
+  private val local = Hosts.machine(settings.hostPer)
 
-  def machine: String = if (isHere) here else owner.get("machine").asText
+  def machine: String = if (isLocal) local else owner.get("machine").asText
 
-  def isHere: Boolean = owner.get("machine").isNull || owner.get("machine").asText == here
+  def isLocal: Boolean = owner.get("machine").isNull || owner.get("machine").asText == local
 
-  /** An open connection. A host that does not answer is looked for once more. */
+  /** An open connection. A host that does not answer is located once more. */
   def connect(): SocketChannel =
-    if (isHere) {
+    if (isLocal) {
       door = Hosts.door(settings)
       try Frames.connect(door)
       catch {
         case _: IOException =>
-          Hosts.forget(settings, door)
+          Hosts.drop(settings, door)
           door = Hosts.door(settings)
           Frames.connect(door)
       }
@@ -31,7 +31,7 @@ class HostPlace(settings: Settings, ticket: JsonNode, private var owner: JsonNod
       catch {
         case _: IOException =>
           owner = moved()
-          if (isHere) Frames.connect(Hosts.door(settings)) else reach()
+          if (isLocal) Frames.connect(Hosts.door(settings)) else reach()
       }
     }
 
@@ -46,13 +46,13 @@ class HostPlace(settings: Settings, ticket: JsonNode, private var owner: JsonNod
     Frames.connect(door.asText)
   }
 
-  /** The coordinator names another owner, unless the one before is heard of again. */
+  /** The coordinator names another owner, unless a heartbeat of the one before arrives. */
   private def moved(): JsonNode = {
     val request = Json.empty
       .put("query", ticket.get("query").asText)
       .put("operator", settings.name)
       .put("partition", partition)
-      .put("machine", here)
+      .put("machine", local)
       .put("avoid", owner.get("machine").asText)
     request.set[JsonNode]("base", base)
     Coordinator.ask(settings, "place", request)

@@ -17,7 +17,7 @@ class HostTask(
     rowSchema: StructType,
     results: Seq[Attribute],
     zone: String,
-    told: TaskReport)
+    report: TaskReport)
     extends PartitionTask {
 
   override def run(partition: Int, context: TaskContext, rows: Iterator[InternalRow]): Iterator[InternalRow] = {
@@ -27,7 +27,10 @@ class HostTask(
     val header = headerOf(plan.get("ticket"), owner, partition, context.taskAttemptId())
     val exchange = new HostExchange(settings, place, header, Internals.arrowSchema(rowSchema, zone), results, context, rows)
     context.addTaskCompletionListener[Unit](_ => exchange.close())
-    exchange.rows(summary => told.add(partition, context.taskAttemptId(), place.machine, if (place.isHere) executor else "", summary))
+    exchange.rows { summary =>
+      val nearest = if (place.isLocal) executor else ""
+      report.add(partition, context.taskAttemptId(), place.machine, nearest, summary)
+    }
   }
 
   private def headerOf(ticket: JsonNode, owner: JsonNode, partition: Int, attempt: Long): ObjectNode = {

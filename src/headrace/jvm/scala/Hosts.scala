@@ -13,7 +13,7 @@ import org.apache.spark.api.python.PythonUtils
 
 /**
  * The door of this machine's state host. A short Python process finds the host or starts it, under the file
- * lock that all tasks of the machine share; the address is kept until a connection to it fails.
+ * lock that all tasks of the machine share; the address stays until a connection to it fails.
  */
 object Hosts {
   private val doors = new ConcurrentHashMap[String, String]()
@@ -34,14 +34,14 @@ object Hosts {
   private def replace(settings: Settings, door: String): Unit = {
     val answer = ensure(settings, "hung")
     if (!answer.get("ended").isNull) ended.put(door, answer.get("ended").asLong)
-    forget(settings, door)
+    drop(settings, door)
   }
 
   /** The door of a host that was used before. */
   def known(settings: Settings): Option[String] =
     Option(doors.get(settings.host(machine(settings.hostPer)).toString))
 
-  def forget(settings: Settings, door: String): Unit =
+  def drop(settings: Settings, door: String): Unit =
     doors.remove(settings.host(machine(settings.hostPer)).toString, door)
 
   /** The name that tasks of one machine share; the same as `spark/task/machine.py` gives. */

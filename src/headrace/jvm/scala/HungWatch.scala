@@ -15,7 +15,7 @@ class HungWatch(door: String, settings: Settings, replace: () => Unit) extends T
       while (answers()) Thread.sleep(settings.watchMs)
       replace()
     } catch {
-      case _: IOException => Hosts.forget(settings, door) // it has ended, and its tasks know
+      case _: IOException => Hosts.drop(settings, door) // it has ended, and its tasks fail by themselves
       case error: Exception => System.err.println(s"the state host behind $door is not watched any more: $error")
     }
 

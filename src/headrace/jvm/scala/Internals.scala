@@ -129,9 +129,9 @@ object Internals {
   /** Refuse results of other types than planned, before a row is read with the wrong one. */
   def compare(operator: String, root: VectorSchemaRoot, results: Seq[Attribute]): Unit = {
     val got = ArrowUtils.fromArrowSchema(root.getSchema)
-    val same = got.length == results.length && got.fields.zip(results).forall { case (field, wanted) =>
-      field.name == wanted.name &&
-        org.apache.spark.sql.types.DataType.equalsIgnoreNullability(field.dataType, wanted.dataType)
+    val same = got.length == results.length && got.fields.zip(results).forall { case (field, planned) =>
+      field.name == planned.name &&
+        org.apache.spark.sql.types.DataType.equalsIgnoreNullability(field.dataType, planned.dataType)
     }
     if (!same) {
       throw Failure(

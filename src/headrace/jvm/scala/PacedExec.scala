@@ -13,7 +13,7 @@ import org.apache.spark.sql.execution.streaming.operators.stateful._
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.streaming.StateOperatorProgress
 
-/** Passes rows on to user code in a Python worker, and asks Spark for the batches that its timers need. */
+/** Passes rows on to user code in a Python worker, and requests from Spark the batches that its timers need. */
 case class PacedExec(
     settings: Settings,
     child: SparkPlan,
@@ -32,7 +32,7 @@ case class PacedExec(
   override def operatorStateMetadata(paths: List[List[String]]): OperatorStateMetadata =
     Internals.metadata(getStateInfo.operatorId, shortName)
   override def stateSchemaList(
-      found: List[StateSchemaValidationResult], old: Option[OperatorStateMetadata]): List[List[String]] = Nil
+      validated: List[StateSchemaValidationResult], old: Option[OperatorStateMetadata]): List[List[String]] = Nil
   override def validateAndMaybeEvolveStateSchema(
       conf: Configuration, batch: Long, version: Int): List[StateSchemaValidationResult] = Nil
   override def getProgress(): StateOperatorProgress = Internals.ownMetrics(super.getProgress())

@@ -121,11 +121,17 @@ final class BytesColumn(ordinal: Int) extends PacketColumn(ordinal) {
   }
   override protected def values(count: Int): Seq[FilledBuffer] =
     Seq(new FilledBuffer(offsets, (count + 1) * 4), new FilledBuffer(data, end))
-  override def clear(): Unit = { super.clear(); end = 0 }
+  /** The array of an unusually large value is not reused. */
+  override def clear(): Unit = {
+    super.clear()
+    end = 0
+    if (data.length > PacketColumn.ReusedBytes) data = Array.emptyByteArray
+  }
 }
 
 object PacketColumn {
   private val LeastBytes = 1024
+  val ReusedBytes: Int = 8 << 20
 
   /** The column of a type on the wire; `spark/language/types.py` lists them. */
   def of(kind: DataType, ordinal: Int): PacketColumn = kind match {

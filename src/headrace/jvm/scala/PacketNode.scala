@@ -1,7 +1,8 @@
 package org.apache.spark.sql.headrace
 
 import org.apache.spark.sql.catalyst.analysis.MultiInstanceRelation
-import org.apache.spark.sql.catalyst.expressions.{Attribute, AttributeReference, AttributeSet, DirectShufflePartitionID, Expression, Literal}
+import org.apache.spark.sql.catalyst.expressions.{Attribute, AttributeReference, AttributeSet}
+import org.apache.spark.sql.catalyst.expressions.{DirectShufflePartitionID, Expression, Literal}
 import org.apache.spark.sql.catalyst.plans.logical.{LogicalPlan, RepartitionByExpression, UnaryNode}
 import org.apache.spark.sql.types.{BinaryType, IntegerType}
 
@@ -9,10 +10,12 @@ import org.apache.spark.sql.types.{BinaryType, IntegerType}
  * Rows on their way into a shuffle, packed: each output row is a partition's number and a packet of its rows.
  * All columns of the child are referenced, or pruning would drop them.
  */
-case class PacketNode(child: LogicalPlan, partition: Expression, partitions: Int, limits: PacketLimits, packed: Seq[Attribute])
+case class PacketNode(
+    child: LogicalPlan, partition: Expression, partitions: Int, limits: PacketLimits, packed: Seq[Attribute])
     extends UnaryNode
     with MultiInstanceRelation {
   override def output: Seq[Attribute] = packed
+  override protected def stringArgs: Iterator[Any] = Iterator(partition, partitions, packed)
   override def newInstance(): LogicalPlan = copy(packed = packed.map(_.newInstance()))
   @transient override lazy val references: AttributeSet = child.outputSet
   override def producedAttributes: AttributeSet = AttributeSet(packed)

@@ -7,7 +7,7 @@ import org.apache.spark.sql.catalyst.expressions.Attribute
 import org.apache.spark.sql.execution.SparkPlan
 import org.apache.spark.sql.types.StructType
 
-/** The operator in a checkpoint that began as a stateless plan: Spark must go on taking it for one. */
+/** The operator in a checkpoint that began as a stateless plan: Spark continues to plan it as one. */
 case class PlainExec(input: StructType, results: Seq[Attribute], settings: Settings, child: SparkPlan) extends HostExec {
   override protected def batchRequest(): ObjectNode = {
     val place = Checkpoints.place(sparkContext, settings.name)
@@ -19,7 +19,7 @@ case class PlainExec(input: StructType, results: Seq[Attribute], settings: Setti
   override protected def withNewChildInternal(newChild: SparkPlan): PlainExec = copy(child = newChild)
 }
 
-/** Spark asks a stateless operator for no progress, so each task reports by itself. */
+/** A stateless operator has no progress in Spark, so each task sends its own summary. */
 class PlainReport(settings: Settings, place: Place, summaries: org.apache.spark.util.CollectionAccumulator[String])
     extends TaskReport(Map.empty, summaries, (_, _) => ()) {
   override def add(partition: Int, attempt: Long, machine: String, executor: String, summary: JsonNode): Unit = {

@@ -43,7 +43,7 @@ final class Settings(val text: String) extends Serializable {
   def host(machine: String): ObjectNode =
     root.get("host").deepCopy[ObjectNode]().put("machine", machine).put("secret", secret)
 
-  /** What the coordinator must know of the operator when a batch begins. */
+  /** What the coordinator reads of the operator when a batch begins. */
   def operator: JsonNode = root.get("operator")
 
   override def equals(other: Any): Boolean = other match {

@@ -6,8 +6,8 @@ import org.apache.spark.sql.catalyst.plans.logical.{LogicalPlan, UnaryNode}
 import org.apache.spark.sql.types.StructType
 
 /**
- * The operator in a logical plan, over packets of rows of the schema `input`. All columns of its child are referenced, or pruning would drop them; a
- * self-join makes a new instance with new output attributes.
+ * The operator in a logical plan, over packets of rows of the schema `input`. All columns of its child are
+ * referenced, or pruning would drop them; a self-join makes a new instance with new output attributes.
  */
 case class StateNode(child: LogicalPlan, input: StructType, results: Seq[Attribute], settings: Settings)
     extends UnaryNode
@@ -15,6 +15,7 @@ case class StateNode(child: LogicalPlan, input: StructType, results: Seq[Attribu
   def operatorName: String = settings.name
   def operatorUid: String = settings.uid
   override def output: Seq[Attribute] = results
+  override protected def stringArgs: Iterator[Any] = Iterator(settings.name, results)
   override def newInstance(): LogicalPlan = copy(results = results.map(_.newInstance()))
   @transient override lazy val references: AttributeSet = child.outputSet
   override def producedAttributes: AttributeSet = AttributeSet(results)

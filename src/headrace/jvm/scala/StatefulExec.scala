@@ -28,9 +28,9 @@ case class StatefulExec(
     with StateStoreWriter
     with FilledExec {
   @volatile @transient private var begun: JsonNode = _
-  @transient private var toldTasks = 0
+  @transient private var sentSummaries = 0
 
-  // ── what Spark asks of a stateful operator ────────────────────────────────────────────────
+  // ── Spark's contract of a stateful operator ─────────────────────────────────────────────
 
   override val stateStoreNames: Seq[String] = Nil // commit validation looks for files of each
   override def shortName: String = Internals.shortName(settings.name)
@@ -38,7 +38,7 @@ case class StatefulExec(
   override def operatorStateMetadata(paths: List[List[String]]): OperatorStateMetadata =
     Internals.metadata(getStateInfo.operatorId, shortName)
   override def stateSchemaList(
-      found: List[StateSchemaValidationResult], old: Option[OperatorStateMetadata]): List[List[String]] = Nil
+      validated: List[StateSchemaValidationResult], old: Option[OperatorStateMetadata]): List[List[String]] = Nil
   override def validateAndMaybeEvolveStateSchema(
       conf: Configuration, batch: Long, version: Int): List[StateSchemaValidationResult] = Nil
 
@@ -51,9 +51,9 @@ case class StatefulExec(
     Some(math.max(0, inputWatermarkMs - settings.holdMs))
 
   override def getProgress(): StateOperatorProgress = {
-    if (summaries.value.size > toldTasks) {
-      toldTasks = summaries.value.size
-      tell(begun)
+    if (summaries.value.size > sentSummaries) {
+      sentSummaries = summaries.value.size
+      sendSummaries(begun)
     }
     Internals.ownMetrics(super.getProgress())
   }
@@ -62,7 +62,7 @@ case class StatefulExec(
   override def getStateStoreCheckpointInfo(): Array[StatefulOpStateStoreCheckpointInfo] =
     Internals.newestByPartition(checkpointInfoAccumulator.value.asScala.toSeq, settings)
 
-  // ── what Headrace does with it ────────────────────────────────────────────────────────────
+  // ── what Headrace adds ──────────────────────────────────────────────────────────────────
 
   private def followsSpark: Boolean = begun != null && begun.get("timing").asText == "spark"
 

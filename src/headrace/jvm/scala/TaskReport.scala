@@ -9,7 +9,7 @@ import org.apache.spark.util.CollectionAccumulator
 class TaskReport(
     counters: Map[String, SQLMetric],
     summaries: CollectionAccumulator[String],
-    remember: (Int, String) => Unit)
+    recordId: (Int, String) => Unit)
     extends Serializable {
 
   def add(partition: Int, attempt: Long, machine: String, executor: String, summary: JsonNode): Unit = {
@@ -17,6 +17,6 @@ class TaskReport(
     line.set[JsonNode]("summary", summary)
     summaries.add(Json.text(line))
     Metrics.of(summary).foreach { case (name, value) => counters.get(name).foreach(_ += value) }
-    remember(partition, summary.get("state_id").asText)
+    recordId(partition, summary.get("state_id").asText)
   }
 }
