@@ -20,9 +20,16 @@ object Tap {
   /** The operator's input, with a tap under its exchange where the batch's ticket says so. */
   def over(plan: SparkPlan, settings: Settings, begun: JsonNode): SparkPlan = plan match {
     case exchange: ShuffleExchangeExec if begun.get("ticket").path("lookahead").asText == name =>
-      exchange.withNewChildren(Seq(TapExec(exchange.child, settings, Json.text(header(begun, settings, isTimed(exchange.child))))))
+      val below = exchange.child match {
+        case packets: PacketExec => packets.withNewChildren(Seq(tapped(packets.child, settings, begun)))
+        case rows => tapped(rows, settings, begun)
+      }
+      exchange.withNewChildren(Seq(below))
     case other => other
   }
+
+  private def tapped(rows: SparkPlan, settings: Settings, begun: JsonNode): SparkPlan =
+    TapExec(rows, settings, Json.text(header(begun, settings, isTimed(rows))))
 
   private def isTimed(plan: SparkPlan): Boolean = plan.output.exists(_.name == "__time")
 
