@@ -13,7 +13,7 @@ from rich.console import Console
 from headrace.bench.common.follow import Ran
 from headrace.bench.nexmark import run as bench
 from headrace.bench.nexmark.floor import floor_of
-from headrace.bench.nexmark.input import FULL, QUICK, Scale, write
+from headrace.bench.nexmark.input import ALL, FULL, QUICK, SELLERS, Scale, write
 from headrace.cli.nexmark import list_queries, number_of
 from headrace.errors import QueryError, SettingError
 from headrace.nexmark.registry import QUERIES, query_of
@@ -58,7 +58,8 @@ def test_what_each_side_measures() -> None:
 def test_figures_and_ratios() -> None:
     scale = Scale(batches=3, events=1000, rate=100, skipped=1, spark_batches=2)
     ran = Ran(None, {0: 9, 1: 2000, 2: 2000}, {0: 5000.0, 1: 400.0, 2: 600.0})
-    assert bench.events_per_s(ran, scale, scale.batches) == 2000  # a stream that is read twice counts once
+    assert bench.rows_per_s(ran, scale, 3, ALL) == 2000  # a stream that is read twice counts once
+    assert bench.rows_per_s(ran, scale, 3, SELLERS) == 1920
     outcomes = {
         ("headrace", "q3"): 8000.0,
         ("spark", "q3"): 1000.0,
@@ -78,6 +79,7 @@ def test_windows_close_while_it_is_measured(scale: Scale) -> None:
 
 def test_files_are_the_batches(tmp_path: Path) -> None:
     write(Scale(batches=2, events=100, rate=100, skipped=0, spark_batches=2), tmp_path / "in")
-    files = sorted((tmp_path / "in").iterdir(), key=lambda path: path.stat().st_mtime)
-    assert [path.name[:5] for path in files] == ["00000", "00000", "00001", "00001"]
-    assert sum(pq.read_table(path).num_rows for path in files) == 200
+    for stream, rows in ((ALL, 200), (SELLERS, 192)):
+        files = sorted((tmp_path / "in" / stream).iterdir(), key=lambda path: path.stat().st_mtime)
+        assert [path.name[:5] for path in files] == ["00000", "00000", "00001", "00001"]
+        assert sum(pq.read_table(path).num_rows for path in files) == rows

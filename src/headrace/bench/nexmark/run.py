@@ -2,8 +2,8 @@
 
 All sides read the same files in the same batches, with two partitions. They commit durably in every batch,
 and write to the `noop` sink. Each side has its own Spark application and runs query after query, each first
-over a few batches to warm up. A figure is events of all three kinds per second of batch time, after the
-first batches.
+over a few batches to warm up. A figure is events per second of batch time, after the first batches: of all
+three kinds, or of persons and auctions for queries without bids.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from headrace.bench.common.session import sole_session
 from headrace.bench.common.sides import ROCKSDB
 from headrace.bench.common.turns import Turn
 from headrace.bench.nexmark import floor as floors
-from headrace.bench.nexmark.input import FULL, QUICK, Scale, read, write
+from headrace.bench.nexmark.input import ALL, FULL, QUICK, SELLERS, Scale, read, write
 from headrace.bench.nexmark.spark import SPARK, dedup_headrace
 from headrace.errors import QueryError
 from headrace.nexmark.registry import QUERIES
@@ -50,7 +50,7 @@ def measure_all(scale: Scale, names: Sequence[str], console: Console) -> str:
     with tempfile.TemporaryDirectory(prefix="headrace-bench-") as folder:
         scratch = Path(folder)
         console.print(f"writing {scale.batches} batches of {scale.events:,} events …")
-        write(scale, scratch / "input")
+        write(scale, scratch / "input", {stream_of(floors.floor_of(name)) for name in names})
         for side in SIDES:
             for name, outcome in _turn(side, names, scale, scratch):
                 if isinstance(outcome, str):
@@ -58,6 +58,11 @@ def measure_all(scale: Scale, names: Sequence[str], console: Console) -> str:
                 else:
                     outcomes[side, name] = outcome
     return summarize(scale, names, outcomes, console)
+
+
+def stream_of(floor: str) -> str:
+    """The input of queries that read these streams."""
+    return ALL if "bids" in floor.split("+") else SELLERS
 
 
 def measured(side: str, names: Sequence[str]) -> list[str]:
@@ -93,17 +98,21 @@ def _measure(spark: Any, side: str, name: str, scale: Scale, scratch: Path) -> f
         ran = _run(spark, side, name, batches, scratch, "measured")
     except (QueryError, StreamingQueryException) as error:
         return str(error).split("=== Streaming Query ===")[0].strip()
-    return events_per_s(ran, scale, batches)
+    return rows_per_s(ran, scale, batches, stream_of(_floor(side, name)))
 
 
-def events_per_s(ran: Ran, scale: Scale, batches: int) -> float:
+def _floor(side: str, name: str) -> str:
+    return name if side == "floor" else floors.floor_of(name)
+
+
+def rows_per_s(ran: Ran, scale: Scale, batches: int, stream: str) -> float:
     """A stream that a query reads twice counts once; batches without input count as time."""
     took_ms = sum(ms for batch, ms in ran.took_ms.items() if batch >= scale.skipped)
-    return (batches - scale.skipped) * scale.events / max(took_ms, 1.0) * 1000
+    return (batches - scale.skipped) * scale.rows(stream) / max(took_ms, 1.0) * 1000
 
 
 def _run(spark: Any, side: str, name: str, batches: int, scratch: Path, kind: str) -> Ran:
-    streams = read(spark, scratch / "input", batches)
+    streams = read(spark, scratch / "input" / stream_of(_floor(side, name)), batches)
     folder = scratch / side / f"{kind}-{name}"
     df = _query(side, name, replace(streams, side_path=str(folder / "side")))
     return follow(df, folder / "checkpoint", f"{SIDES[side]}, {name}, {kind}", Console(stderr=True))
