@@ -4,6 +4,7 @@ both formats of Spark's checkpoint, results are those of Spark itself, and state
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from streaming_case import Case, Rows
 
 import headrace as hr
 import headrace.inspect
+from headrace.spark.build.recipe import session_options
 
 CHECKPOINT_FORMAT = "spark.sql.streaming.stateStore.checkpointFormatVersion"
 NUMBERS = (3, 5, 2, 8, 1)
@@ -112,3 +114,21 @@ def test_rocksdb_is_refused_by_name(case: Case, spark: SparkSession) -> None:
     feed(case, random.Random(2), 1)
     assert "rocksdb store" in case.refusal(case.totals())
     assert case.files() == files
+
+
+def test_a_default_number_leaves_the_number_of_the_state(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a machine with another number of cores."""
+    set_numbers(case, 3, "jvm")
+    feed(case, random.Random(1), 0)
+    case.run(case.totals())
+    defaults = replace(session_options(case.spark), partitions=7, rescales=False)
+    monkeypatch.setattr("headrace.spark.build.recipe.session_options", lambda _: defaults)
+    for number in (1, 2):
+        feed(case, random.Random(number), number)
+    got = newest(case.run(case.totals()))
+    assert got
+    assert got.items() <= expected(case).items()
+    with headrace.inspect.open(str(case.checkpoint)) as state:
+        assert state.record("totals").spec.partitions == 3

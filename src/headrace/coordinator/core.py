@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
+from headrace.checkpoint.beside.record_log import stored_record
 from headrace.clock import SYSTEM_CLOCK, Clock
 from headrace.coordinator.ended import QUERIES_KEPT, ended_beyond, resident_queries
 from headrace.coordinator.leases import Leases
@@ -58,6 +59,8 @@ class Coordinator:
             return self.heartbeat(request["machine"], HostReport(**fields))
         if action == "plan":
             return self.plan(PlanRequest.of(request))
+        if action == "partitions":
+            return {"partitions": self._recorded_number(request)}
         if action == "ended":
             return self.ended(
                 request["query"], request["operator"], request["run"], request["batch"], request["tasks"]
@@ -97,6 +100,14 @@ class Coordinator:
             for number, base in enumerate(planned.bases)
         ]
         return {"ticket": ticket, "partitions": partitions, "timing": planned.timing}
+
+    def _recorded_number(self, request: dict[str, Any]) -> int:
+        """The number of partitions for a start that did not set one: that of the state, if there is any."""
+        number = int(request["partitions"])
+        if request["rescales"]:
+            return number
+        record = stored_record(self._view.checkpoint_files(request["query"]), request["operator"])
+        return number if record is None or not record.begun else record.known_layouts[-1].partitions
 
     def ended(
         self, query: str, operator: str, run: str, batch: int, tasks: list[dict[str, Any]]

@@ -31,6 +31,12 @@ object Checkpoints {
     Place(query, context.getLocalProperty(RunId), batch.toLong)
   }
 
+  /** The query and the run of this thread, if it is that of a streaming query. */
+  def running: Option[(String, String)] = {
+    val context = SparkSession.active.sparkContext
+    Option(context.getLocalProperty(QueryId)).flatMap(query => Option(context.getLocalProperty(RunId)).map((query, _)))
+  }
+
   private val plain = new ConcurrentHashMap[(String, String), java.lang.Boolean]()
   private val RunsKept = 1000
 

@@ -44,7 +44,7 @@ trait HostExec extends UnaryExecNode {
   protected def begin(): JsonNode = {
     val request = batchRequest()
     request.set[JsonNode]("operator", settings.operator)
-    request.put("uid", settings.uid)
+    request.put("uid", settings.uid).put("partitions", settings.partitions)
     Option(conf.getConfString("spark.headrace.commit", null)).foreach(request.put("commit", _))
     Coordinator.ask(settings, "plan", request)
   }

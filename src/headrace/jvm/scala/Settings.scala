@@ -15,6 +15,12 @@ final class Settings(val text: String) extends Serializable {
   def name: String = root.get("name").asText
   def uid: String = root.get("uid").asText
   def partitions: Int = root.get("partitions").asInt
+  /** Whether the user set the number of partitions. */
+  def rescales: Boolean = operator.get("rescales").asBoolean
+  /** The hash group of all rows, where the operator has no keys. */
+  def keylessGroup: Int = root.get("keyless_group").asInt
+  def withPartitions(number: Int): Settings =
+    if (number == partitions) this else new Settings(Json.text(root.deepCopy[ObjectNode]().put("partitions", number)))
   def nodes: Seq[String] = root.get("nodes").elements.asScala.map(_.asText).toSeq
   /** Operators below that have a watermark, and how far behind it each may still emit. */
   def upstream: Seq[(String, Long)] =

@@ -12,10 +12,11 @@ class StateStrategy extends SparkStrategy {
     case PacedNode(child, settings) => PacedExec(settings, planLater(child), None, None, None) :: Nil
     case PacketNode(child, partition, partitions, limits, packed) =>
       PacketExec(planLater(child), partition, partitions, limits, packed) :: Nil
-    case StateNode(child, input, results, settings) if Checkpoints.isPlain(settings.name) =>
-      PlainExec(input, results, settings, planLater(child)) :: Nil
-    case StateNode(child, input, results, settings) =>
-      StatefulExec(input, results, settings, planLater(child), None, None, None) :: Nil
+    case StateNode(child, input, results, described) =>
+      val number = Layouts.number(described)
+      val (rows, settings) = (planLater(Layouts.resized(child, described, number)), described.withPartitions(number))
+      if (Checkpoints.isPlain(settings.name)) PlainExec(input, results, settings, rows) :: Nil
+      else StatefulExec(input, results, settings, rows, None, None, None) :: Nil
     case _ => Nil
   }
 }

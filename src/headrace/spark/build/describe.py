@@ -9,7 +9,8 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from headrace.plan.options import Options, parse_bytes
-from headrace.plan.spec import OperatorSpec
+from headrace.plan.partitions.groups import GROUP_BITS, GROUPS
+from headrace.plan.spec import KEYLESS_HASH, OperatorSpec
 from headrace.plan.times import TIMES
 from headrace.spark.driver.driver import RunningCoordinator
 from headrace.spark.task.task import TaskPlan, host_settings
@@ -32,6 +33,7 @@ def described(
             "name": spec.name,
             "uid": plan.uid,
             "partitions": spec.partitions,
+            "keyless_group": KEYLESS_HASH >> (64 - GROUP_BITS) & (GROUPS - 1),
             "nodes": list(plan.times.nodes),
             "hold_ms": hold_ms(spec),
             "windowed": bool(spec.delays_ms) and (spec.window is not None or spec.work.closes_by_watermark),
