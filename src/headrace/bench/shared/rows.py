@@ -66,6 +66,11 @@ def uniform(rng: np.random.Generator, keys: int, n: int) -> I64:
 
 
 def skewed(rng: np.random.Generator, keys: int, n: int) -> I64:
-    """A hot spot: 98 % of the rows have half a percent of the keys."""
+    """Keys of which few are frequent: a key's frequency falls with the power 1.2 of its rank."""
+    return (rng.zipf(1.2, 2 * n).astype(np.int64) % keys)[:n]
+
+
+def hot_spot(rng: np.random.Generator, keys: int, n: int) -> I64:
+    """98 % of the rows have half a percent of the keys."""
     hot: I64 = rng.integers(0, max(1, keys // 200), n)
     return np.where(rng.random(n) < 0.98, hot, rng.integers(0, keys, n))

@@ -19,7 +19,7 @@ from rich.console import Console
 
 from headrace.bench.common import report
 from headrace.bench.shared.host import Batch, Far, Host
-from headrace.bench.shared.rows import skewed, spec_of, uniform
+from headrace.bench.shared.rows import hot_spot, skewed, spec_of, uniform
 from headrace.kernels.warm import warm
 from headrace.rows.arrays import I64
 
@@ -27,6 +27,13 @@ LATENCIES_MS = (1.5, 23.0)
 RATIO_MS = 23.0  # the latency of the ratios
 LOAD_ROWS = 1_000_000
 Keys = Callable[[np.random.Generator, int, int], I64]
+
+
+CACHE_LOADS: tuple[tuple[str, Keys, int], ...] = (
+    ("cache_tenth", skewed, 10_000),
+    ("cache_tenth_hot", hot_spot, 50_000),
+    ("cache_tenth_uniform", uniform, 1_000),
+)
 
 
 @dataclass(frozen=True)
@@ -167,7 +174,7 @@ class Bench:
     def _cache(self, state: State, latency_ms: float) -> None:
         tenth = Far(latency_ms, disk=str(state.nbytes // 10))
         everything = Far(latency_ms, disk=str(10 * state.nbytes), fill="whole")
-        for name, draw, rows in (("cache_tenth", skewed, 50_000), ("cache_tenth_uniform", uniform, 1_000)):
+        for name, draw, rows in CACHE_LOADS:
             self._console.print(f"{name} at {latency_ms:g} ms …")
             rates = [self._rows_per_s(state, far, draw, rows) for far in (tenth, everything)]
             ratio_name = name if latency_ms == RATIO_MS else f"{name}_{latency_ms:g}ms"
