@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import decimal
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,6 +12,64 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 SEEN = "id string, what string, seen string"
 EPOCH_MS = 1_893_456_000_000  # 2030-01-01
+
+
+ODD = (
+    "d double, i int, l long, s string, b boolean, bin binary, t timestamp, day date, "
+    "a array<int>, m map<string,long>, st struct<x:int,y:string>, dec decimal(5,2), f float, sh short"
+)
+NOON = dt.datetime(2024, 2, 29, 12, 0, 0, 123456)
+VALUES: tuple[tuple[Any, ...], ...] = (
+    (1, 3, True, "x", True),  # in a double
+    (2**31, -(2**31) - 1, 1.5, None, "7"),  # in an int
+    (2**63 - 1, -5, 2.0, None, "8"),  # in a long
+    (5, True, 1.5, None, "text"),  # in a string
+    (True, 1, None, False, "true"),  # in a boolean
+    (b"ab", bytearray(b"cd"), "text", None, b""),  # in binary
+    (NOON, None, NOON.replace(tzinfo=dt.UTC), NOON, None),
+    (NOON.date(), None, NOON.date(), None, NOON.date()),
+    ([1, 2**31, None], [], None, (4, 5), [7]),
+    ({"a": 1, "b": None}, {}, None, {"c": 2}, None),
+    ((1, "one"), None, (None, None), (2, 3), (4, None)),
+    (decimal.Decimal("1.255"), decimal.Decimal("999.994"), None, decimal.Decimal(-1), decimal.Decimal("0")),
+    (0.1, 1, None, float("inf"), -0.0),
+    (40_000, 7, None, -40_000, 1),
+)
+
+
+class Odd(StatefulProcessor):
+    """Stores values that do not fit their columns; reports each field in the same call and in the next."""
+
+    def init(self, handle: Any) -> None:
+        self.value = handle.getValueState("value", ODD)
+        self.values = handle.getListState("values", ODD)
+        self.by_name = handle.getMapState("by_name", "k string, n int", ODD)
+
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Row]:
+        yield from self._seen(key, "before")
+        for row in rows:
+            written = tuple(pool[row.v % len(pool)] for pool in VALUES)
+            self.value.update(written)
+            self.values.put([written])
+            self.by_name.updateValue((row.v % 2, 2**31 + row.v % 2), written)
+            kinds = (isinstance(row, Row), row.ts.tzinfo is not None, type(key).__name__)
+            yield Row(id=key[0], what="kinds", seen=str(kinds))
+            yield from self._seen(key, f"row {row.v % len(VALUES[0])}")
+
+    def _seen(self, key: Any, when: str) -> Iterator[Row]:
+        for name, value in self._found():
+            fields = [None] * len(VALUES) if value is None else value
+            for at, field in enumerate(fields):
+                yield Row(id=key[0], what=f"{when} {name} {at}", seen=f"{type(value).__name__} {field!r}")
+
+    def _found(self) -> Iterator[tuple[str, Any]]:
+        yield "value", self.value.get()
+        yield from (("item", item) for item in self.values.get())
+        yield from ((f"entry {key}", value) for key, value in self.by_name.iterator())
+        yield "named", self.by_name.getValue(("1", -(2**31) + 1))
+
+    def close(self) -> None:
+        pass
 
 
 class Corners(StatefulProcessor):

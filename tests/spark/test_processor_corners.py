@@ -11,7 +11,7 @@ from typing import Any
 
 import edge_classes
 import pytest
-from edge_classes import SEEN, Corners, Fading, Informed
+from edge_classes import SEEN, Corners, Fading, Informed, Odd
 from processor_case import FAR, prepared, random_batches, run, write_batches
 from processor_classes import RunningCount
 from pyspark.sql import DataFrame, SparkSession
@@ -34,6 +34,19 @@ def both(spark: SparkSession, folder: Path, stream: Any) -> tuple[Counter[Any], 
         run(spark, folder, "ours", lambda df: stream(hr.stream, df)),
         run(spark, folder, "theirs", lambda df: stream(lambda same: same, df)),
     )
+
+
+def test_values_of_other_types_are_stored_as_in_spark(spark: SparkSession, tmp_path: Path) -> None:
+    rows = [{"id": f"u{v % 3}", "v": v, "ts": FAR} for v in range(15)]
+    write_batches(tmp_path / "in", [rows, rows[:6]])
+
+    def stream(keyed: Any, df: DataFrame) -> DataFrame:
+        odd: DataFrame = keyed(df).groupBy("id").transformWithState(Odd(), SEEN, "Update", "None")
+        return odd
+
+    ours, theirs = both(spark, tmp_path, stream)
+    assert sum(ours.values()) > 20
+    assert sorted(ours - theirs) == sorted(theirs - ours)
 
 
 @pytest.mark.parametrize("seed", [41, pytest.param(42, marks=pytest.mark.long)])
