@@ -29,7 +29,7 @@ from headrace.store.rows.kept_layout import (
     pieces_of,
     rows_of,
     run_of,
-    taken,
+    subset,
     time_bound,
     times_in,
     with_hashes,
@@ -95,7 +95,7 @@ def test_a_slice_of_a_batch_brings_its_own_strings_only() -> None:
     assert rows_of(layout, run).equals(batch)
     assert len(run.heap) < batch_of(2, 300).nbytes / 3
     some = np.array([3, 30, 7])
-    assert rows_of(layout, taken(layout, run, some)).equals(batch.take(pa.array(some)))
+    assert rows_of(layout, subset(layout, run, some)).equals(batch.take(pa.array(some)))
 
 
 def test_rows_ordered_by_time_know_their_hash() -> None:

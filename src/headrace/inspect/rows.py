@@ -32,7 +32,7 @@ from headrace.store.aur.log import logs_of
 from headrace.store.base.files import of_kind
 from headrace.store.cells.rows import cell_spec
 from headrace.store.cells.store import CELLS
-from headrace.store.rows.kept_layout import KeptLayout, ordered, taken, with_hashes
+from headrace.store.rows.kept_layout import KeptLayout, ordered, subset, with_hashes
 from headrace.store.rows.slices import is_closed
 from headrace.store.rows.take import rows_at
 from headrace.store.segments.merge import Source, concatenate, merge_runs
@@ -216,7 +216,7 @@ class SessionKept:
         rows = ordered(concatenated([read(segment, segment.last) for segment in self._logs], self.layout))
         of_row = sessions_of(layout, self.layout, sessions, rows)
         is_live = of_row >= 0
-        rows, of_row = taken(self.layout, rows, is_live), of_row[is_live]
+        rows, of_row = subset(self.layout, rows, is_live), of_row[is_live]
         firsts, lasts = layout.firsts(sessions)[of_row], layout.lasts(sessions)[of_row]
         return kept_batch(self.layout, rows, (firsts, lasts + layout.window.width_us))
 

@@ -35,8 +35,8 @@ def q8(auctions: DataFrame, persons: DataFrame) -> DataFrame:
 def q13(bids: DataFrame, side_table: DataFrame, side_path: str) -> DataFrame:
     """Bids with the value of a static table, whose generations are in a folder."""
     keyed = bids.withColumn("key", F.col("auction") % 10000)
-    found = hr.stream(keyed).name("side").lookup(side_table, on="key", path=side_path)
-    return found.select("auction", "bidder", "price", "dateTime", "value")
+    matches = hr.stream(keyed).name("side").lookup(side_table, on="key", path=side_path)
+    return matches.select("auction", "bidder", "price", "dateTime", "value")
 
 
 def q20(auctions: DataFrame, bids: DataFrame) -> DataFrame:

@@ -19,7 +19,7 @@ from headrace.rows.arrays import I64
 from headrace.rows.run import Run
 from headrace.store.rows.arrow import array_of
 from headrace.store.rows.groups import Groups, instants, is_one_group
-from headrace.store.rows.kept_layout import KeptLayout, input_array, key_array, taken, time_key
+from headrace.store.rows.kept_layout import KeptLayout, input_array, key_array, subset, time_key
 
 BATCH_ROWS = 1 << 16
 BATCH_BYTES = 16 << 20
@@ -48,7 +48,7 @@ class GroupedRows:
         self._numbered += len(groups)
 
     def _batch(self, rows: Run, groups: Groups, at: I64) -> pa.RecordBatch:
-        part, of_row = taken(self._layout, rows, at), groups.of_row[at]
+        part, of_row = subset(self._layout, rows, at), groups.of_row[at]
         columns = [key_array(slot, part) for slot in self._layout.keys]
         columns += [instants(groups.starts_us[of_row]), instants(groups.ends_us[of_row])]
         columns += [pa.array(of_row + self._numbered)]

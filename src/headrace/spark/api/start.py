@@ -107,11 +107,11 @@ def reconcile(spark: SparkSession, files: LocalFiles | HadoopFiles, options: Opt
 
     elsewhere = None if coordinator.local_master else _on_executors(spark, options)
     local = Path(local_on(options.local, machine_name("machine")))
-    found = Recovery(files, local, redo_elsewhere=elsewhere).repair()
-    for line in found.lines():
+    recovered = Recovery(files, local, redo_elsewhere=elsewhere).repair()
+    for line in recovered.lines():
         log.info("%s: %s", files.root, line)
-    if found.decision.action == "withdraw":
-        log.warning("%s: %s", files.root, withdrawal_text(found.decision))
+    if recovered.decision.action == "withdraw":
+        log.warning("%s: %s", files.root, withdrawal_text(recovered.decision))
     return True
 
 

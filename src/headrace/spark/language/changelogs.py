@@ -51,17 +51,17 @@ def marked(df: DataFrame, keys: Sequence[str]) -> DataFrame:
 
 def changelog_of(df: DataFrame) -> Changelog | None:
     """The changelog that a stream is; None for a stream of plain rows."""
-    found = [field for field in df.schema.fields if METADATA in (field.metadata or {})]
-    if len(found) > 1:
+    kinds = [field for field in df.schema.fields if METADATA in (field.metadata or {})]
+    if len(kinds) > 1:
         raise QueryError(
-            f"the stream has several kind columns: {', '.join(field.name for field in found)}",
+            f"the stream has several kind columns: {', '.join(field.name for field in kinds)}",
             hint="keep one of them: the others are copies",
         )
-    if not found:
+    if not kinds:
         _refuse_dropped(df)
         return None
     _refuse_chance(df)
-    return Changelog(found[0].name, tuple(found[0].metadata[METADATA]))
+    return Changelog(kinds[0].name, tuple(kinds[0].metadata[METADATA]))
 
 
 def _refuse_dropped(df: DataFrame) -> None:

@@ -53,8 +53,8 @@ class Generations:
         return reader.parquet(f"{self.folder}/{_PREFIX}*")
 
     def _numbers(self) -> list[int]:
-        found = self._files().globStatus(self._path(f"{self.folder}/{_PREFIX}*"))
-        names = [str(one.getPath().getName()) for one in found or ()]
+        files = self._files().globStatus(self._path(f"{self.folder}/{_PREFIX}*"))
+        names = [str(one.getPath().getName()) for one in files or ()]
         return [int(name.removeprefix(_PREFIX)) for name in names]
 
     def _files(self) -> Any:

@@ -130,14 +130,14 @@ class KeyedTask:
 
     def _keys(self, feed: Feed, calls: Calls, handle: Handle, keys_of: KeysOf) -> Iterator[pa.RecordBatch]:
         """Calls `handle` with every key; state is sent when a block is over."""
-        asked: Block | None = None
+        requested: Block | None = None
         while (block := feed.advance()) is not None:
-            if block is not asked:
+            if block is not requested:
                 self._ask(block)
             self._requests.settle()
-            asked = feed.load()
-            if asked is not None:
-                self._ask(asked)
+            requested = feed.load()
+            if requested is not None:
+                self._ask(requested)
             self._requests.begin_block(block.wire_keys)
             yield from self._over_block(block, feed, calls, handle, keys_of(block))
             self._requests.end_block()

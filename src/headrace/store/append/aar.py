@@ -20,7 +20,7 @@ from headrace.store.append.read_ahead import read_ahead
 from headrace.store.base.files import Files
 from headrace.store.base.share import Share
 from headrace.store.rows.groups import Computations, is_one_group
-from headrace.store.rows.kept_layout import KeptLayout, ordered, taken
+from headrace.store.rows.kept_layout import KeptLayout, ordered, subset
 from headrace.store.segments.reader import Segment
 
 
@@ -69,7 +69,7 @@ def changed(layout: KeptLayout, old: list[Run], new: list[Run]) -> tuple[Run, Fl
     """Whole groups of the hashes that new rows have, ordered by hash, and which rows are new."""
     late = concatenated(new, layout)
     hashes = np.unique(late.order)
-    kept = [taken(layout, run, np.isin(run.order, hashes)) for run in old]
+    kept = [subset(layout, run, np.isin(run.order, hashes)) for run in old]
     run = concatenated([*kept, late], layout)
     fresh = np.zeros(len(run), np.bool_)
     fresh[len(run) - len(late) :] = True

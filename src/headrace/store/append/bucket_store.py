@@ -28,7 +28,7 @@ from headrace.store.base.files import FileKind, Files, Gathered
 from headrace.store.base.jobs import Compaction, Job
 from headrace.store.base.room import FRESH_MAX, RESIDENT_MAX, evict, fits
 from headrace.store.base.share import Share
-from headrace.store.rows.kept_layout import KeptLayout, taken
+from headrace.store.rows.kept_layout import KeptLayout, subset
 from headrace.store.segments.merge import Source
 from headrace.store.segments.reader import Segment, index_bytes
 
@@ -238,7 +238,7 @@ def _cut(layout: KeptLayout, run: Run, buckets: np.ndarray) -> Iterator[tuple[in
         return
     order = np.argsort(buckets, kind="stable")
     for part in np.split(order, np.flatnonzero(np.diff(buckets[order])) + 1):
-        yield int(buckets[part[0]]), taken(layout, run, part)
+        yield int(buckets[part[0]]), subset(layout, run, part)
 
 
 def _rows(runs: dict[int, Run]) -> dict[int, int]:

@@ -24,7 +24,7 @@ from headrace.store.append.bucket_store import BucketStore
 from headrace.store.append.buckets import Due, bucket_of, closed_for_good_us, due_windows
 from headrace.store.base.room import READ_CHUNK, READ_PASS
 from headrace.store.rows.groups import Computation, Computations, groups_of
-from headrace.store.rows.kept_layout import KeptLayout, pieces_of, taken, times_in
+from headrace.store.rows.kept_layout import KeptLayout, pieces_of, subset, times_in
 from headrace.store.rows.slices import is_closed
 from headrace.store.segments.merge import Source
 
@@ -90,7 +90,7 @@ class KeptStore(BucketStore):
             timely = closed_for_good_us(buckets, self._window) > self.watermark_us
             if not timely.all():
                 self.late_rows += len(run) - int(np.count_nonzero(timely))
-                run, buckets = taken(layout, run, timely), buckets[timely]
+                run, buckets = subset(layout, run, timely), buckets[timely]
         self.add_rows(run, buckets)
 
     # ── results out ──────────────────────────────────────────────────────────────────────────

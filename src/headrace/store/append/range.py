@@ -21,7 +21,7 @@ from headrace.store.append.read_ahead import read_ahead
 from headrace.store.base.files import Files
 from headrace.store.base.share import Share
 from headrace.store.rows.groups import Computations, is_one_group
-from headrace.store.rows.kept_layout import KeptLayout, by_time, ordered, taken, time_bound, with_hashes
+from headrace.store.rows.kept_layout import KeptLayout, by_time, ordered, subset, time_bound, with_hashes
 from headrace.store.segments.merge import Source, ranged
 from headrace.store.segments.reader import Segment
 
@@ -69,7 +69,7 @@ class ByTime:
                 parts.append(run)
                 continue
             mine = run.order % np.uint64(passes) == np.uint64(number)
-            parts.append(taken(self.layout, run, mine))
+            parts.append(subset(self.layout, run, mine))
         return concatenated(parts, self.layout)
 
     def _scanned(self, reading: Reading, sources: list[Source]) -> Iterator[Run]:

@@ -17,7 +17,7 @@ from headrace.rows.arrays import I64, U64, Flags
 from headrace.rows.run import Run
 from headrace.store.append.merge import concatenated, no_rows
 from headrace.store.aur.resident import pick
-from headrace.store.rows.kept_layout import KeptLayout, ordered, taken
+from headrace.store.rows.kept_layout import KeptLayout, ordered, subset
 
 AHEAD = 16  # as many times the sessions that end at once are read ahead, if that is more than the ratio
 
@@ -82,14 +82,14 @@ class PrefetchBuffer:
         self.in_vain += int(np.count_nonzero(~self.lacks(grown)))
         kept = ~among(self._run.order, hashes)
         if not kept.all():
-            self._run = taken(self.layout, self._run, kept)
+            self._run = subset(self.layout, self._run, kept)
 
     def put(self, run: Run, bytes_max: int) -> int:
         """Adds rows of new hashes as far as whole hashes fit; returns the number of hashes added."""
         fit = _rows_that_fit(run, max(0, bytes_max - self.nbytes))
         if not fit:
             return 0
-        part = taken(self.layout, run, slice(0, fit))
+        part = subset(self.layout, run, slice(0, fit))
         self._run = ordered(concatenated([self._run, part], self.layout))
         return hashes_in(part)
 

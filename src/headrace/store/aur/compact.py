@@ -21,7 +21,7 @@ from headrace.rows.arrays import I64, Flags
 from headrace.rows.chunks import REWRITE_ROWS
 from headrace.rows.run import Run
 from headrace.store.append.merge import concatenated, range_parts
-from headrace.store.rows.kept_layout import KeptLayout, ordered, taken
+from headrace.store.rows.kept_layout import KeptLayout, ordered, subset
 from headrace.store.segments.compact import plan
 from headrace.store.segments.merge import Source
 from headrace.store.segments.reader import Segment
@@ -130,4 +130,4 @@ class LogCompaction:
         """The rows that live, ordered; dead ones are left out first, where that may be."""
         if self.alive.in_order:
             run = ordered(run)
-        return ordered(taken(self.layout, run, self.alive.of(run)))
+        return ordered(subset(self.layout, run, self.alive.of(run)))

@@ -19,7 +19,7 @@ from headrace.rows.run import Run
 from headrace.store.append.merge import concatenated, no_rows
 from headrace.store.aur.resident import HeldRows, last_time, pick, runs_of
 from headrace.store.base.files import FileKind, Files, Sections
-from headrace.store.rows.kept_layout import KeptLayout, ordered, taken, times_in
+from headrace.store.rows.kept_layout import KeptLayout, ordered, subset, times_in
 from headrace.store.segments.merge import Source
 from headrace.store.segments.reader import Segment, index_bytes
 
@@ -45,7 +45,7 @@ def split(layout: KeptLayout, run: Run, instances: int) -> list[tuple[FileKind, 
         return [(kinds[0], run)] if len(run) else []
     of_row = instance_of(run.order, instances)
     parts = ((kind, of_row == number) for number, kind in enumerate(kinds[:instances]))
-    return [(kind, taken(layout, run, mine)) for kind, mine in parts if mine.any()]
+    return [(kind, subset(layout, run, mine)) for kind, mine in parts if mine.any()]
 
 
 def instance_of(hashes: U64, instances: int) -> U64:
@@ -146,7 +146,7 @@ class RowLog:
         )
 
     def _together(self, parts: list[Run]) -> Run:
-        filled = [taken(self.layout, part, slice(None)) for part in parts if len(part)]
+        filled = [subset(self.layout, part, slice(None)) for part in parts if len(part)]
         together = concatenated(filled, self.layout)
         return ordered(together) if len(filled) > 1 else together
 
@@ -190,7 +190,7 @@ class RowLog:
         run = self.arranged()
         wanted = alive(run)
         if not wanted.all():
-            run = taken(self.layout, run, wanted)
+            run = subset(self.layout, run, wanted)
         parts = self._split(run)
         self._gathered = {kind.name: part for kind, part in parts}
         return tuple((kind, sections_of(self.layout, part)) for kind, part in parts)

@@ -1,9 +1,9 @@
 """Reading the rows of sessions that end: from memory, from what was read ahead, or from the log.
 
 Sessions are taken in the order of their hashes, in parts of a bounded number of rows, so that a block of
-the log is read once for all of them. When much of a part must be read from disk, rows of sessions that are
-expected to end next are read with it into the prefetch buffer, if they lie in the same range of hashes.
-By rate, nothing is read ahead while the page cache has the log. Read alone, each session is read by itself.
+the log is read once for all of them. When much of a part must be read from disk, more is read with it into
+the prefetch buffer: rows of sessions in the same range of hashes that are expected to end next. By rate,
+nothing is read ahead while the page cache has the log. Read alone, each session is read by itself.
 Invariant: rows that were read ahead are used only where they are all that the session counts.
 Threads: the partition's own.
 """
@@ -30,7 +30,7 @@ from headrace.store.aur.resident import pick
 from headrace.store.base.files import of_kind
 from headrace.store.base.room import PREFETCHED_MAX, READ_CHUNK
 from headrace.store.base.share import Share
-from headrace.store.rows.kept_layout import KeptLayout, ordered, taken
+from headrace.store.rows.kept_layout import KeptLayout, ordered, subset
 from headrace.store.rows.take import rows_at, rows_where
 from headrace.store.sessions import timers
 from headrace.store.sessions.rows import distinct
@@ -131,7 +131,7 @@ class SessionReader:
     def _matched(self, sessions: Run, rows: Run) -> Part:
         of_row = sessions_of(self.sessions.layout, self.layout, sessions, rows)
         kept = of_row >= 0
-        part = Part(sessions, taken(self.layout, rows, kept), of_row[kept])
+        part = Part(sessions, subset(self.layout, rows, kept), of_row[kept])
         counts = np.bincount(part.of_row, minlength=len(sessions))
         if (counts != self.sessions.layout.counts(sessions)).any():
             raise StateCorrupt(

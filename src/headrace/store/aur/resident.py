@@ -17,7 +17,7 @@ from headrace.kernels.sessions.rows import places
 from headrace.rows.arrays import U8, U64
 from headrace.rows.run import Run
 from headrace.store.append.merge import concatenated
-from headrace.store.rows.kept_layout import KeptLayout, taken, times_in
+from headrace.store.rows.kept_layout import KeptLayout, subset, times_in
 from headrace.store.rows.take import rows_at
 from headrace.store.segments.reader import Segment
 
@@ -62,7 +62,7 @@ class Group:
         numbers = (np.cumsum(kept) - 1).astype(np.uint8)
         remaining = tuple(segment for segment in self.segments if segment in segments)
         of_row = numbers[self.of_row[rows]]
-        return Group(remaining, taken(layout, self.run, rows), of_row, self.first_us, self.last_us)
+        return Group(remaining, subset(layout, self.run, rows), of_row, self.first_us, self.last_us)
 
 
 def together(layout: KeptLayout, groups: Sequence[Group]) -> Group:

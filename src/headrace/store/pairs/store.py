@@ -29,7 +29,7 @@ from headrace.store.base.room import RESIDENT_MAX, excess_bytes
 from headrace.store.pairs.matching import Matching
 from headrace.store.pairs.output import Output
 from headrace.store.pairs.sections import is_dead, newest, overlapping, section_of
-from headrace.store.rows.kept_layout import KeptLayout, ordered, pieces_of, sides_in, taken, times_in
+from headrace.store.rows.kept_layout import KeptLayout, ordered, pieces_of, sides_in, subset, times_in
 from headrace.store.segments.reader import Segment, prepare
 
 _OTHER = {LEFT: RIGHT, RIGHT: LEFT}
@@ -101,7 +101,7 @@ class PairStore(BucketStore):
             timely = times_in(layout, run) > self.watermark_us
             if not timely.all():
                 self.late_rows += len(run) - int(np.count_nonzero(timely))
-                run = taken(layout, run, timely)
+                run = subset(layout, run, timely)
         sides = (sides_in(layout, run) & np.uint64(1)).view(np.int64)
         self.add_rows(run, section_of(self._work, self.matching.stored_times(run, sides), sides))
 
@@ -120,7 +120,7 @@ class PairStore(BucketStore):
         for side in (LEFT, RIGHT):
             if work.keeps_alone(side):
                 for run in self._expiring(side, watermark_us):
-                    unmatched = taken(self.order.layout, run, ~self._matched(side, run, ALL))
+                    unmatched = subset(self.order.layout, run, ~self._matched(side, run, ALL))
                     yield from self.output.rows(side, unmatched)
 
     def _looking_back(self, watermark_us: int | None) -> Iterator[pa.RecordBatch]:
@@ -132,7 +132,7 @@ class PairStore(BucketStore):
                 yield from self._pairs(LEFT, rows, ALL)
             if self._work.how != "inner":
                 wanted = self._matched(LEFT, rows, ALL) == (self._work.how == "semi")
-                yield from self.output.rows(LEFT, taken(self.order.layout, rows, wanted))
+                yield from self.output.rows(LEFT, subset(self.order.layout, rows, wanted))
 
     def _new_pairs(self, side: int, part: Part) -> Iterator[pa.RecordBatch]:
         """Pairs of this epoch's rows of a side with a part of the other side's rows."""
@@ -148,14 +148,14 @@ class PairStore(BucketStore):
         """Left rows that have a partner now and had none before."""
         layout = self.order.layout
         for rows in self._reading(LEFT, FRESH):
-            yield from self.output.rows(LEFT, taken(layout, rows, self._matched(LEFT, rows, ALL)))
+            yield from self.output.rows(LEFT, subset(layout, rows, self._matched(LEFT, rows, ALL)))
         hashes = [rows.order for rows in self._reading(RIGHT, FRESH)]
         if not hashes:
             return
         for rows in self._reading(LEFT, OLD, np.unique(np.concatenate(hashes))):
-            new = taken(layout, rows, self._matched(LEFT, rows, FRESH))
+            new = subset(layout, rows, self._matched(LEFT, rows, FRESH))
             first = ~self._matched(LEFT, new, OLD)
-            yield from self.output.rows(LEFT, taken(layout, new, first))
+            yield from self.output.rows(LEFT, subset(layout, new, first))
 
     def _expiring(self, side: int, watermark_us: int | None) -> Iterator[Run]:
         """Rows of a side that the watermark passes in this epoch."""
@@ -173,7 +173,7 @@ class PairStore(BucketStore):
             times = times_in(layout, run)
             due = times <= last_us if first_us is None else (times <= last_us) & (times >= first_us)
             if due.any():
-                yield taken(layout, run, due)
+                yield subset(layout, run, due)
 
     # ── matching ─────────────────────────────────────────────────────────────────────────────
 

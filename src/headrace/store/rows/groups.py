@@ -18,7 +18,7 @@ from headrace.plan.spec import WINDOW_END, WINDOW_START, OperatorSpec
 from headrace.plan.types import arrow_type
 from headrace.rows.arrays import I64, Flags
 from headrace.rows.run import Run
-from headrace.store.rows.kept_layout import KeptLayout, key_array, taken
+from headrace.store.rows.kept_layout import KeptLayout, key_array, subset
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def groups_of(
         if not wanted.all():
             mask = wanted[of_row]
             cut = [at[mask] if isinstance(at, np.ndarray) else at for at in (starts_us, ends_us)]
-            return groups_of(layout, taken(layout, rows, mask), cut[0], cut[1])
+            return groups_of(layout, subset(layout, rows, mask), cut[0], cut[1])
     return rows, Groups(of_row, firsts, _bounds(starts_us, firsts), _bounds(ends_us, firsts))
 
 
@@ -75,7 +75,7 @@ def _bounds(said_us: int | I64, firsts: I64) -> I64:
 
 def key_columns(layout: KeptLayout, rows: Run, groups: Groups) -> list[pa.Array]:
     """Keys and window bounds of each group, as output columns."""
-    firsts = taken(layout, rows, groups.firsts)
+    firsts = subset(layout, rows, groups.firsts)
     columns = [key_array(slot, firsts) for slot in layout.keys]
     if layout.spec.window:
         columns += [instants(groups.starts_us), instants(groups.ends_us)]

@@ -209,7 +209,7 @@ def valid_in(run: Run, null_word: int, null_bit: int) -> Flags:
     return valid
 
 
-def taken(layout: KeptLayout, run: Run, rows: I64 | Flags | slice) -> Run:
+def subset(layout: KeptLayout, run: Run, rows: I64 | Flags | slice) -> Run:
     """Some rows of a run over a heap that holds only what they point at."""
     if isinstance(rows, slice):
         part = Run(run.order[rows], run.words[rows], run.heap)

@@ -23,7 +23,7 @@ from headrace.store.base.files import FileKind, Files, Gathered
 from headrace.store.base.jobs import Job
 from headrace.store.base.share import Part, PartialShare, Share
 from headrace.store.rows.groups import Computations
-from headrace.store.rows.kept_layout import KeptLayout, taken
+from headrace.store.rows.kept_layout import KeptLayout, subset
 from headrace.store.segments.reader import Segment
 from headrace.store.settled.open_rows import OPEN, OpenRows, Ordering, Whole, open_kind, open_spec
 from headrace.store.settled.waiting import waiting_rows
@@ -143,5 +143,5 @@ def _by_key(layout: KeptLayout, run: Run, rows: int = READ_ROWS) -> Iterator[Run
     start = 0
     while start < len(run):
         end = int(np.searchsorted(run.order, run.order[min(start + rows, len(run)) - 1], side="right"))
-        yield taken(layout, run, slice(start, end))
+        yield subset(layout, run, slice(start, end))
         start = end

@@ -19,7 +19,7 @@ from headrace.store.append.bucket_store import BucketStore
 from headrace.store.append.merge import concatenated, no_rows
 from headrace.store.base.files import Files
 from headrace.store.base.share import Share
-from headrace.store.rows.kept_layout import KeptLayout, ordered, pieces_of, taken, times_in
+from headrace.store.rows.kept_layout import KeptLayout, ordered, pieces_of, subset, times_in
 from headrace.store.segments.reader import Segment
 
 BUCKETS = 4  # of a watermark's delay
@@ -54,7 +54,7 @@ class WaitingRows(BucketStore):
         if self.watermark_us is not None and len(run):
             timely = times > self.watermark_us
             self.late_rows += len(run) - int(np.count_nonzero(timely))
-            run, times = taken(layout, run, timely), times[timely]
+            run, times = subset(layout, run, timely), times[timely]
         self.add_rows(run, times - np.mod(times, self._bucket_us))
 
     def due(self, watermark_us: int | None) -> Run:
@@ -68,7 +68,7 @@ class WaitingRows(BucketStore):
             if self.watermark_us is not None:
                 passed &= times > self.watermark_us
             if passed.any():
-                parts.append(taken(layout, run, passed))
+                parts.append(subset(layout, run, passed))
         return ordered(concatenated(parts, layout))
 
     def _reached(self, watermark_us: int) -> Iterator[Run]:

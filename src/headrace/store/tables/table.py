@@ -70,8 +70,8 @@ class Table(Rows):
         key_is_variable = self._is_variable[: self.layout.key_width]
         while True:
             arrays = (self._slots, self._rows, self._hashes, self._stamps, self._heap, self._counters)
-            asked = (probe.order, probe.words, probe.heap, key_is_variable, self.crowd)
-            at = kernel.upsert(*arrays, *asked, at, self._epoch, mark, self._second_chance, ids, fresh)
+            keys = (probe.order, probe.words, probe.heap, key_is_variable, self.crowd)
+            at = kernel.upsert(*arrays, *keys, at, self._epoch, mark, self._second_chance, ids, fresh)
             if at == n:
                 return ids, fresh[: self._counters[kernel.FRESH]].copy()
             if len(self) == len(self._hashes):
@@ -108,8 +108,8 @@ class Table(Rows):
         """The row of each key, or -1; the probe may be a run of whole rows."""
         ids = np.empty(len(probe), np.int64)
         key_is_variable = self._is_variable[: self.layout.key_width]
-        asked = (probe.order, probe.words, probe.heap, key_is_variable, self.crowd)
-        kernel.find(self._slots, self._rows, self._heap, *asked, ids)
+        keys = (probe.order, probe.words, probe.heap, key_is_variable, self.crowd)
+        kernel.find(self._slots, self._rows, self._heap, *keys, ids)
         return ids
 
     def count_between(self, low: int, high: int) -> int:

@@ -66,10 +66,10 @@ def _side_of(left: DataFrame, right: DataFrame, condition: Any) -> int | None:
     """The stream that has all columns of the condition; None: it needs both."""
     for side, df in ((LEFT, left), (RIGHT, right)):
         try:
-            found = resolve(df, condition, "where")
+            resolved = resolve(df, condition, "where")
         except QueryError:
             continue
-        _check(found)
+        _check(resolved)
         return side
     return None
 
