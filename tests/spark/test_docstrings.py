@@ -25,6 +25,7 @@ import headrace.inspect
 from headrace.inspect.changes import Changes
 from headrace.monitor.picture.run import Progress
 from headrace.spark.api.joining import Joining
+from headrace.spark.api.processing import Processing
 from headrace.spark.language.aggregates import Aggregate
 from headrace.spark.sources import cluster, nexmark, road
 
@@ -42,11 +43,12 @@ OBJECTS: dict[str, Any] = {
     **{f"headrace.inspect.{name}": getattr(headrace.inspect, name) for name in headrace.inspect.__all__},
     **{one.__name__: one for one in (Aggregate, Changes, Progress)},
     "headrace.Joining": Joining,
+    "headrace.Processing": Processing,
     **{f"{source.__name__}.register": source.register for source in (cluster, nexmark, road)},
 }
-BUILDERS = (hr.Stream, hr.GroupedStream, Joining)  # every method of these has an example
+BUILDERS = (hr.Stream, hr.GroupedStream, Joining, Processing)  # every method of these has an example
 NEEDS_MORE = {  # examples that need a server, or functions of the user
-    "headrace.GroupedStream.applyInPandasWithState",
+    "headrace.Processing.applyInPandasWithState",
     "headrace.Stream.enrich",
 }
 
