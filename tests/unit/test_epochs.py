@@ -81,8 +81,9 @@ def test_another_location_is_refused() -> None:
 
 def test_another_operator_is_refused() -> None:
     with pytest.raises(OperatorChanged, match="is not the one that wrote"):
-        opened(RECORD, replace(SPEC, partitions=9), "/state", 2, new=False, path="x")
-    assert opened(RECORD, SPEC, "/state", 2, new=False, path="x") == RECORD
+        opened(RECORD, replace(SPEC, keys=SPEC.keys * 2), "/state", 2, new=False, path="x")
+    record = opened(RECORD, SPEC, "/state", 2, new=False, path="x")
+    assert (record.location, record.spec, record.begun) == (RECORD.location, SPEC, RECORD.begun)
 
 
 def test_what_may_change_is_taken_over() -> None:

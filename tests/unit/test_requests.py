@@ -14,9 +14,12 @@ import pytest
 
 from headrace.bench.shared.rows import batch_of, hashes_of, partitions_of, spec_of
 from headrace.blob.base import Blobs
+from headrace.blob.memory import MemoryBlobs
+from headrace.files.rollup import Known, RollUp
 from headrace.host.state.service import PartitionService, open_service
 from headrace.plan.options import CommitMode
 from headrace.rows.arrays import I64
+from headrace.testing import ManualClock
 from headrace.testing.faults.measured_blobs import MeasuredBlobs
 from headrace.wire.contract import Ticket
 from headrace.wire.state_reads import StateReads
@@ -152,3 +155,16 @@ def test_a_roll_up_that_is_old_or_gone_changes_no_result(tmp_path: Path) -> None
 def len_of(keys: I64, partition: int) -> int:
     """How many of the keys a partition has."""
     return int((partitions_of(hashes_of(keys), PARTITIONS) == partition).sum())
+
+
+def test_a_version_that_partitions_reach_one_after_another_is_rolled_up_whole() -> None:
+    """A second roll-up of one version was left out, and the start read the manifests one by one."""
+    blobs, clock = MemoryBlobs(), ManualClock()
+    written = RollUp(blobs, "q", clock)
+    for number in range(2):
+        written.offer(f"q/op/p{number}/", Known(7, f"v7-{number}", b"{}", {}))
+        written.write(now=True)
+    read = RollUp(blobs, "q", clock)
+    read.load()
+    assert [read.manifest(f"q/op/p{number}/", f"v7-{number}") for number in range(2)] == [b"{}", b"{}"]
+    assert len(blobs.list("q/runs/rollup-")) == 1

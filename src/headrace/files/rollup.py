@@ -1,6 +1,6 @@
 """A roll-up: what a host knows of the files of a query's partitions, in one object, for the next start.
 
-    <query>/runs/rollup-v<version>-<host>
+    <query>/runs/rollup-v<version>-<write id>
 
 It has each partition's newest manifest and the ends of its segments. Partition manifests stay the truth: a
 manifest of a roll-up counts only under the name that a look at the partition has shown, and the end of a
@@ -71,7 +71,6 @@ class RollUp:
     _written_ms: float = float("-inf")
     _is_due: bool = False
     _lock: threading.Lock = field(default_factory=threading.Lock)
-    _host: str = field(default_factory=lambda: uuid.uuid4().hex[:8])
 
     # ── reading ──────────────────────────────────────────────────────────────────────────────
 
@@ -125,9 +124,8 @@ class RollUp:
             self._is_due, self._written_ms = False, clock_ms
             own, before = dict(self._own), self._written
         version = max(known.version for known in own.values())
-        name = f"{runs_folder(self.query)}rollup-v{version:012d}-{self._host}"
-        if name == before:
-            return
+        # Partitions reach a version one after another: a version may need several roll-ups.
+        name = f"{runs_folder(self.query)}rollup-v{version:012d}-{uuid.uuid4().hex[:8]}"
         body = {"partitions": {prefix: known.body() for prefix, known in own.items()}}
         try:
             self.blobs.put_if_absent(name, encode_record(_KIND, _FORMAT, body))
