@@ -44,13 +44,14 @@ def spark(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config)
     session.stop()
 
 
-FAILED = pytest.StashKey[bool]()
+OUT_OF_TIME = pytest.StashKey[bool]()
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
-    item.stash[FAILED] = item.stash.get(FAILED, False) or report.failed
+    is_late = report.failed and "from pytest-timeout" in report.longreprtext
+    item.stash[OUT_OF_TIME] = item.stash.get(OUT_OF_TIME, False) or is_late
     return report
 
 
@@ -64,10 +65,10 @@ def settings_of_the_session(request: pytest.FixtureRequest) -> Iterator[None]:
     conf = session.conf
     before = dict(conf.getAll)
     yield
-    if request.node.stash.get(FAILED, False):
+    if request.node.stash.get(OUT_OF_TIME, False):
         _reconnect(session)
-        for query in session.streams.active:
-            query.stop()
+    for query in session.streams.active:
+        query.stop()
     after = dict(conf.getAll)
     for name in after.keys() - before.keys():
         conf.unset(name)
@@ -77,11 +78,15 @@ def settings_of_the_session(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 def _reconnect(session: SparkSession) -> None:
-    """A test that ran out of time may leave a call to the JVM unanswered: its connection is closed."""
+    """A test that ran out of time leaves a call to the JVM unanswered: its connection is closed.
+
+    The next call has a new connection and a new thread in the JVM, which has no active session yet.
+    """
     gateway = session.sparkContext._gateway
     connection = None if gateway is None else gateway._gateway_client.get_thread_connection()
     if connection is not None:
         connection.close(reset=True)
+    session.createDataFrame([(0,)], "n int")  # makes the session active
 
 
 @pytest.fixture

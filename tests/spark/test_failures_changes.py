@@ -87,17 +87,6 @@ def set_conf(spark: SparkSession) -> Iterator[Callable[[str, str], None]]:
             spark.conf.set(name, before)
 
 
-def test_another_number_of_partitions_is_refused(copy: Case, set_conf: Callable[[str, str], None]) -> None:
-    set_conf("spark.headrace.partitions", "5")
-    before, said = copy.files(), copy.refusal(copy.totals())
-    assert "partitions" in said
-    assert "3" in said
-    assert "5" in said
-    assert copy.files() == before
-    set_conf("spark.headrace.partitions", "3")
-    assert copy.run(copy.totals()) == FOURTH
-
-
 def test_another_state_location_is_refused(
     copy: Case, set_conf: Callable[[str, str], None], tmp_path: Path
 ) -> None:

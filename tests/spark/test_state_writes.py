@@ -193,7 +193,7 @@ def test_stores_that_cannot_be_written_are_named(case: Case) -> None:
     case.feed(("a", 1, 1.0))
     rows = hr.stream(case.source()).withWatermark("ts", "1 minute")
     case.run(rows.name("visits").groupBy("user", hr.session("1 minute")).agg(n=hr.count()))
-    assert "holds sessions" in refusal(case, state(case, operator="visits"), "visits")
+    assert "windows of each key's own" in refusal(case, state(case, operator="visits"), "visits")
 
 
 def test_a_crash_before_the_commit_entry_leaves_the_query_as_it_was(copy: Case) -> None:

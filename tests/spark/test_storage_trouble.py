@@ -185,12 +185,16 @@ def test_a_full_state_location_stops_the_query_until_there_is_space(
 
 
 def is_at_rest(disk: Path) -> bool:
-    """Whether the ended query has freed its disk space: no file of it is left, deleted files are closed."""
+    """Whether the ended query has freed its disk space: no file of it is left, deleted files are closed.
+
+    The host's own files stay, and `log/disk`, which identifies the disk.
+    """
     files = [path for path in disk.rglob("*") if path.is_file()]
     space = os.statvfs(disk)
     in_use = (space.f_blocks - space.f_bfree) * space.f_frsize
     named = sum(path.stat().st_blocks * 512 for path in files)
-    return in_use == named and all(path.name.startswith("host-") for path in files)
+    own = all(path.name.startswith("host-") or path.parts[-2:] == ("log", "disk") for path in files)
+    return in_use == named and own
 
 
 def is_published(case: Case, version: int) -> bool:

@@ -161,7 +161,7 @@ class TestBySparksWatermark:
 def test_a_time_inside_of_a_session_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     events = stream(spark, tmp_path / "in", [("a", 1)]).withWatermark("ts", "0 seconds")
     sessions = hr.stream(events).groupBy("k", hr.session("5 seconds")).agg(first=hr.min("ts"), n=hr.count())
-    with pytest.raises(QueryError, match="aggregate-1, whose sessions") as refused:
+    with pytest.raises(QueryError, match="aggregate-1, whose windows may last") as refused:
         counted(sessions.drop("window"), "above", on="first")
     assert 'on="window"' in refused.value.hint
     counted(sessions, "above", on="window")
