@@ -101,9 +101,15 @@ def finished(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> C
 
 
 @pytest.fixture
-def copy(finished: Case, tmp_path: Path) -> Case:
-    """The finished query for one test to spoil; a fourth batch waits for it."""
-    return finished.copied(tmp_path / "ck")
+def copy(finished: Case, tmp_path: Path) -> Iterator[Case]:
+    """The finished query for one test to spoil; a fourth batch waits for it.
+
+    Copies share their input: what a test adds to it goes with the test.
+    """
+    before = set(finished.inputs.iterdir())
+    yield finished.copied(tmp_path / "ck")
+    for path in set(finished.inputs.iterdir()) - before:
+        path.unlink()
 
 
 @pytest.fixture(scope="module")
