@@ -32,16 +32,13 @@ from headrace.spark.build.session import prepare
 from headrace.spark.driver.driver import coordinator_for
 from headrace.spark.language.changelogs import marked
 from headrace.spark.language.columns import first_line
-from headrace.spark.language.plans import TASK_PREFIX, WATERMARK_KEY, stateful_of_spark
+from headrace.spark.language.plans import TASK_PREFIX, WATERMARK_KEY, delaying_of_spark
 from headrace.spark.processors.run import WorkerPlan
 from headrace.spark.task.task import Task, Then, host_settings, plan_of, shipped, stateful_task
 
 Rows = Callable[[OperatorSpec], DataFrame]
 
 WINDOW = "window"
-PASSING = frozenset(
-    {"Deduplicate", "DeduplicateWithinWatermark", "GlobalLimit"}
-)  # rows pass in their batch
 
 
 @dataclass(frozen=True, eq=False)
@@ -190,7 +187,7 @@ def refuse_delayed_rows(blueprint: Blueprint) -> None:
     by_time = spec.window is not None or (spec.timed and spec.work.has_sides)
     if not by_time or not spec.delays_ms:
         return  # no row is ever late
-    delaying = [kind for kind in stateful_of_spark(blueprint.rows(spec)) if kind not in PASSING]
+    delaying = delaying_of_spark(blueprint.rows(spec))
     if delaying:
         raise QueryError(
             f"operator {spec.name} has a window over a stateful operator of Spark ({', '.join(delaying)}), "

@@ -7,6 +7,8 @@ event time of a chained operator decides it:
 - the upstream operator's `window`, whose time is its end: the lateness;
 - any other column, such as the time of a joined row: the lateness and the width of every window below,
   or how far apart in time an operator without a window joins rows.
+
+Over a stateful operator of Spark that delays rows, Spark's own watermarks decide, and nothing is held.
 """
 
 from __future__ import annotations
@@ -21,7 +23,13 @@ from headrace.plan.spec import OperatorSpec
 from headrace.plan.window import kind_of
 from headrace.spark.build.explain import built_below
 from headrace.spark.language.columns import Resolved
-from headrace.spark.language.plans import Watermark, analysed, time_branches, watermark_paths
+from headrace.spark.language.plans import (
+    Watermark,
+    analysed,
+    delaying_of_spark,
+    time_branches,
+    watermark_paths,
+)
 
 Input = tuple[DataFrame, Resolved | None]  # a stream, and its event time where rows can be late for it
 
@@ -40,7 +48,7 @@ def time_inputs(inputs: Sequence[Input], marks: Sequence[Watermark]) -> TimeInpu
 
 def _upstream(df: DataFrame, time: Resolved | None) -> list[tuple[str, int]]:
     marked = [built.spec for built in built_below(df) if built.spec.delays_ms]
-    if not marked or time is None:
+    if not marked or time is None or delaying_of_spark(df):
         return [(spec.name, 0) for spec in marked]
     holds_us = {spec.name: 0 for spec in marked}
     for plan, is_window, columns in time_branches(analysed(df), time.expression):

@@ -13,6 +13,8 @@ from headrace.plan.spec import WINDOW_END, WINDOW_START
 TASK_PREFIX = "headrace_"
 STATE_NODE = "StateNode"  # of the JVM's own operator
 PACED_NODE = "PacedNode"  # below user code that follows Spark's watermark
+# Stateful operators of Spark whose rows pass in their own batch.
+PASSING = frozenset({"Deduplicate", "DeduplicateWithinWatermark", "GlobalLimit"})
 WATERMARK_KEY = "spark.watermarkDelayMs"
 
 
@@ -97,6 +99,11 @@ def stateful_of_spark(df: DataFrame) -> list[str]:
     kinds = [node_kind(node) for node in nodes(analysed(df)) if node.isStateful()]
     named = ["processor" if kind == PACED_NODE else kind for kind in kinds]
     return [kind for kind in dict.fromkeys(named) if kind != STATE_NODE]
+
+
+def delaying_of_spark(df: DataFrame) -> list[str]:
+    """The kinds of stateful operators below whose rows come a batch later, each once."""
+    return [kind for kind in stateful_of_spark(df) if kind not in PASSING]
 
 
 def time_branches(plan: Any, expression: Any) -> Iterator[tuple[Any, bool, frozenset[str]]]:
