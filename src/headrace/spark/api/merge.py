@@ -57,7 +57,7 @@ def merge_into(changes: DataFrame, into: Into, *, keys: Sequence[str] | None = N
     if not named:
         raise QueryError(
             "no columns identify a row of this changelog, so a delete would have no row to find",
-            hint='write keys=["<column>", …], if you know that they do; for top, show the rank: rank="place"',
+            hint='set keys=["<column>", …], if you know that they do; for top, show the rank: rank="place"',
         )
     missing = [name for name in named if name not in changes.columns]
     if missing:

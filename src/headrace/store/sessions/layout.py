@@ -6,7 +6,8 @@ An operator that keeps its rows has one accumulator here: how many rows the sess
 predicts the ends of sessions, the latest such time is a second one. Where rows have ends, their earliest
 match time is another. The ordinal only distinguishes the sessions of one key. A session lasts from its
 first time to `gap` after its last one; where rows have ends of their own, its last time is the latest of
-these, and the gap is 0. `changed` counts the rows folded in since the last commit; in a segment of an earlier epoch it has no meaning.
+these, and the gap is 0. `changed` counts the rows folded in since the last commit; in a segment of an
+earlier epoch it has no meaning.
 A session is dead, without a word about it anywhere, once its last time is at or below `dead_through` of the
 watermark.
 """
