@@ -18,7 +18,7 @@ from headrace.spark.build.recipe import Blueprint, session_options
 from headrace.spark.build.session import ARROW_BYTES, ARROW_ROWS, LARGE, PLAIN
 from headrace.spark.language.aggregates import Aggregate
 from headrace.spark.language.plans import WATERMARK_KEY, operators_below, watermarks
-from headrace.spark.task.task import partition_of as task_partition_of
+from headrace.spark.task.evaluation import partition_of as task_partition_of
 
 pytestmark = pytest.mark.spark
 

@@ -24,8 +24,8 @@ from headrace.files.keeper import CacheKeeper
 from headrace.files.policy import History, HistoryPolicy, WholeFile
 from headrace.files.space import PartialSpace
 from headrace.files.table import FileTable
-from headrace.plan.disk import disk_bytes, parse_disk
 from headrace.plan.options import read_options
+from headrace.plan.values.disk import disk_bytes, parse_disk
 from headrace.testing import ManualClock
 from headrace.testing.contracts.store_contract import check, folding
 from headrace.testing.contracts.store_lab import StoreLab

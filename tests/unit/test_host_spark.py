@@ -228,5 +228,5 @@ def test_small_files_through_hadoop(spark: SparkSession, tmp_path: Path) -> None
 
 def test_the_task_is_light() -> None:
     heavy = "[name for name in ('numba', 'pandas', 'pyspark') if name in sys.modules]"
-    program = f"import sys, headrace.spark.task.task; print({heavy})"
+    program = f"import sys, headrace.spark.task.evaluation; print({heavy})"
     assert subprocess.check_output([sys.executable, "-c", program], text=True).strip() == "[]"

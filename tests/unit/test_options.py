@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from headrace.errors import SettingError
-from headrace.plan.options import SETTINGS, Options, parse_bytes, read_options
+from headrace.plan.options import SETTINGS, Options, read_options
 from headrace.plan.reading import Reading
+from headrace.plan.values.parsers import parse_bytes
 
 
 def test_defaults_follow_the_parallelism() -> None:

@@ -168,7 +168,7 @@ def split_location(location: str) -> tuple[str, str]:
     """Bucket and prefix of `s3://bucket/prefix`."""
     parts = urlsplit(location)
     if parts.scheme != "s3" or not parts.netloc:
-        raise SettingError(f"{location} is not a location", hint="say s3://bucket/prefix")
+        raise SettingError(f"{location} is not a location", hint="write s3://bucket/prefix")
     return parts.netloc, parts.path.strip("/")
 
 

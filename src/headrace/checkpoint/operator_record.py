@@ -1,7 +1,7 @@
 """What an operator was when its state began, so that a restart with another one is refused by name.
 
 The record `<query>/<operator>/operator.json` is written once and never changed. `differences` decides, and
-knows no storage. What may change: the watermark's delay, the emit mode, names on the wire, and the number
+reads no storage. What may change: the watermark's delay, the emit mode, names on the wire, and the number
 of partitions, which belongs to a version (`plan/partitions/layouts.py`).
 """
 
@@ -98,7 +98,7 @@ def differences(old: OperatorSpec, new: OperatorSpec) -> list[str]:
 def _files(spec: OperatorSpec) -> str:
     """Whose files the state is in: the memory store writes those of the layout that it holds.
 
-    With auto they may be of any layout by now, and only the versions know.
+    With auto they may be of any layout by now, and only the manifest of each version names it.
     """
     return layout_of(spec) if spec.store == "memory" else spec.store
 

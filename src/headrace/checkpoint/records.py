@@ -51,7 +51,7 @@ class SmallFiles(ReadFiles, Protocol):
 
 @dataclass(frozen=True)
 class OperatorRecord:
-    """What the checkpoint knows about one operator."""
+    """The record of one operator in the checkpoint."""
 
     location: str
     spec: OperatorSpec

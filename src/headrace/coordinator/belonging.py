@@ -71,5 +71,5 @@ def _has_query(places: Places, root: str, query: str) -> bool:
     except Exception as error:  # of any file system, and of text that is no JSON
         raise StateMissing(
             f"the state belongs to the checkpoint {root}, which cannot be read: {error}",
-            hint="make it readable, so that a copy and a move can be told apart",
+            hint="make it readable, so that a copy and a move can be distinguished",
         ) from error

@@ -271,7 +271,7 @@ class Coordinator:
             return list(dict.fromkeys(query for query, _ in self._operators))
 
     def account(self, query: str, operator: str, since: int) -> OperatorAccount | None:
-        """What an observer may know about an operator, with its batches from `since` on."""
+        """What an observer may read about an operator, with its batches from `since` on."""
         with self._lock:
             tracked = self._operators.get((query, operator))
         return None if tracked is None else tracked.account(since)

@@ -90,7 +90,7 @@ class BatchProgress:
 
     @classmethod
     def of(cls, values: dict[str, Any]) -> BatchProgress:
-        """The record that `to_dict` wrote; names that this release does not know are left out."""
+        """The record that `to_dict` wrote; names unknown to this release are left out."""
         known = {field.name for field in fields(cls)}
         mine = {name: value for name, value in values.items() if name in known}
         mine["spans"] = spans_of(values.get("spans"))

@@ -64,7 +64,7 @@ class Planned:
 
 @dataclass(frozen=True)
 class OperatorAccount:
-    """What an observer may know about an operator: what it is, where its state is, its last batches."""
+    """What an observer may read about an operator: what it is, where its state is, its last batches."""
 
     run: str
     spec: OperatorSpec

@@ -197,7 +197,7 @@ def _plain(array: pa.Array, kind: str) -> pa.Array:
 
 
 def _plain_array(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    """The array in the type that state has; a timestamp's zone says nothing about its 64 bits."""
+    """The array in the type that state has; a timestamp's zone does not change its 64 bits."""
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks()
     return array if array.type == kind else array.cast(kind)

@@ -152,7 +152,7 @@ class WriteSchema:
             return _leaves(shown, lambda batch: batch.column(name))
         if self.spec.work.keeps_rows and name.lstrip("_") == SIDE_NAME and column.wire == (SIDE,):
             return {SIDE: lambda batch: _sides(self.spec, batch.column(name))}
-        if pa.types.is_struct(column.type):  # the window: where it starts says all
+        if pa.types.is_struct(column.type):  # the window: its start identifies it
             return {START: lambda batch: pc.struct_field(batch.column(name), "start")}
         if self.spec.work.has_sides and column in self._sides:
             return {}
@@ -177,7 +177,7 @@ def _sides(spec: OperatorSpec, sides: pa.Array) -> pa.Array:
     if not pc.all(known).as_py():
         raise QueryError(
             f"operator {spec.name}: column {SIDE_NAME} has values other than left and right",
-            hint="say 'left' or 'right' in every row",
+            hint="write 'left' or 'right' in every row",
         )
     return pc.equal(sides, SIDES[1]).cast(pa.int8())
 

@@ -7,8 +7,8 @@
 
 Order: callbacks first, then records that have waited for their key, then new records. A record that is
 complete at its start is never accounted for: where state is in memory, that is the whole path (bypass).
-Invariants: at most one record of a key is started and incomplete; records of a key start in the order of
-their arrival; at most `in_flight` records are incomplete, plus those that a trigger or callback adds
+Invariants: at most one record of a key is started and incomplete. Records of a key start in the order of
+their arrival. At most `in_flight` records are incomplete, plus those that a trigger or callback adds
 (overdraft). Requests of a started record never wait for room, so no record waits for itself.
 Threads: one task's thread.
 """

@@ -2,7 +2,7 @@
 
 A new file of this machine is kept (write-through). The file used longest ago goes first. A file that is not
 whole is loaded when ranges of it must be fetched after `accesses` uses within `within_ms`, unless it was
-evicted `evictions` times within `barred_ms`: so a scan, or a set of files larger than the cache, does not
+evicted `evictions` times within `barred_ms`. So a scan, or a set of files larger than the cache, does not
 wash the cache out.
 """
 

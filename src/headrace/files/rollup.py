@@ -1,11 +1,11 @@
-"""A roll-up: what a host knows of the files of a query's partitions, in one object, for the next start.
+"""A roll-up: a host's records of the files of a query's partitions, in one object, for the next start.
 
     <query>/runs/rollup-v<version>-<write id>
 
 It has each partition's newest manifest and the ends of its segments. Partition manifests stay the truth: a
-manifest of a roll-up counts only under the name that a look at the partition has shown, and the end of a
-segment only with the checksum that its manifest names. So an old, lost or foreign roll-up costs requests
-and nothing else.
+manifest of a roll-up counts only under the name that a LIST of the partition has returned. The end of a
+segment counts only with the checksum that its manifest names. So an old, lost or foreign roll-up costs
+requests and nothing else.
 
 Invariants: a roll-up is written at most every `EVERY_MS`, behind commits; the host's one before goes then.
 Threads: any; the lock guards the entries, and no request runs under it.

@@ -150,7 +150,7 @@ class FileTable:
         if counts.requests or counts.evicted_bytes:
             log.info(
                 "%s: %d bytes fetched in %d requests, for which readers waited %.0f ms; %d bytes were on "
-                "the disk, %d left it for want of room",
+                "the disk, %d left it for lack of room",
                 self._prefix,
                 counts.fetched_bytes,
                 counts.requests,

@@ -167,7 +167,7 @@ def footer_place(path: str | Path, trailer: bytes, size: int) -> FooterPlace:
         raise corrupt(path, "it is truncated: it does not end with the magic of a segment")
     if offset < HEADER_BYTES or offset + 8 * words + TRAILER_BYTES != size:
         raise corrupt(
-            path, f"its length is {size} bytes, its trailer says {offset + 8 * words + TRAILER_BYTES}"
+            path, f"its length is {size} bytes, its trailer records {offset + 8 * words + TRAILER_BYTES}"
         )
     return FooterPlace(offset, words, check, 1 if magic == MAGIC else 2)
 

@@ -4,9 +4,9 @@ A job begins every `EVENTS_PER_JOB` events. An event belongs to one of the last 
 a young one. A job keeps its user, category (scheduling class) and priority; its tasks run on any machine.
 Resources are thousandths of a machine.
 
-As text an event is a line of 65 bytes: time in seconds since 1970 (10), job (10), task (5), machine (5),
-event type (1), user (4), category (1), priority (2), cpu, ram, disk (5 each, three decimals), constraints
-(1), and 11 commas.
+As text an event is a line of 65 bytes with 11 commas. Its fields are: time in seconds since 1970
+(10), job (10), task (5), machine (5), event type (1), user (4), category (1), priority (2), cpu, ram, disk
+(5 each, three decimals), constraints (1).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """How another process of the same user watches an application: a Unix socket beside its hosts' files.
 
 `<state.local>/<application>/driver-<pid>.json` names the socket; the folder is closed to other users, so
-there is no secret to show. One line of JSON asks (`{"since": n}`), one line answers.
+there is no secret to show. One line of JSON is the request (`{"since": n}`), one line the answer.
 Threads: one thread serves, one caller after another.
 """
 

@@ -1,4 +1,4 @@
-"""Turns what the coordinator knows into records, once a second, in the driver. No batch waits for it.
+"""Turns the coordinator's accounts into records, once a second, in the driver. No batch waits for it.
 
 Invariants: a batch is recorded when all its partitions have committed, and again when its hidden part is
 known; a query's facts are recorded before its batches.
@@ -35,7 +35,7 @@ class Running:
 
     run: str
     name: str
-    progress: tuple[str, ...] = ()  # JSON of Spark's progress since the batch asked for, oldest first
+    progress: tuple[str, ...] = ()  # JSON of Spark's progress since the requested batch, oldest first
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Ended:
 
 
 class SparkQueries(Protocol):
-    """What the sampler asks of Spark."""
+    """What the sampler reads from Spark."""
 
     def active_queries(self) -> set[str] | None:
         """Ids of all running queries; None when Spark does not answer."""

@@ -1,6 +1,6 @@
 """The rows of whole groups themselves, for a function of the user that runs in Spark's worker.
 
-Rows of one group come one after another, by event time. GROUP tells groups apart: it changes from each
+Rows of one group come one after another, by event time. GROUP separates groups: it changes from each
 group to the next over all chunks of one epoch, so that the worker can put a group together again that
 batches cut in two. A window that is one group comes in chunks, each by event time: the worker, which must
 hold the group anyway, merges them.

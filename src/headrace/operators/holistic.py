@@ -1,7 +1,7 @@
 """Holistic results of whole groups: percentiles, mode, top, lists and sets, beside plain accumulators.
 
 Pure computation over one chunk of kept rows, shared by all stores. Nulls never count, as in Spark. Results
-do not depend on the order of arrival: of several modes the smallest value is the mode; lists go by event
+do not depend on the order of arrival. Of several modes the smallest value is the mode. Lists go by event
 time, then by value; sets go by value, equal tops by event time and value. An approximate percentile is the
 exact value at its rank, which is within any accuracy.
 """

@@ -1,4 +1,4 @@
-"""Opens the store of an operator's state: the layout of its work, inside the wrappers that it asks for."""
+"""Opens the store of an operator's state: the layout of its work, inside the wrappers that it needs."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ class View:
                 "the view did not start in time", hint="try again on a machine that is less busy"
             )
         if self._failure is not None:
-            raise QueryError(f"the view cannot listen: {self._failure}", hint="say another port")
+            raise QueryError(f"the view cannot listen: {self._failure}", hint="use another port")
 
     @property
     def url(self) -> str:
@@ -112,7 +112,7 @@ class View:
 
 
 def _free_port() -> int:
-    """A port that nobody uses; Bokeh must know it before it listens."""
+    """A port that nobody uses; Bokeh needs it before it listens."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -96,7 +96,7 @@ def checked(name: object) -> StoreName:
     for known in NAMES:
         if name == known:
             return known
-    raise QueryError(f"{name!r} is not a store", hint=f"say one of {', '.join(NAMES)}")
+    raise QueryError(f"{name!r} is not a store", hint=f"write one of {', '.join(NAMES)}")
 
 
 def _impossible(work: Work, window: WindowKind, whose: str) -> QueryError:
@@ -129,7 +129,7 @@ def _marked(pattern: Pattern, whose: str, fitting: FittingStores) -> Choice:
         )
         raise QueryError(
             f"@hr.{pattern}: {reason}",
-            hint=f"take the decorator off, or say one of {_patterns(fitting)}",
+            hint=f"take the decorator off, or write one of {_patterns(fitting)}",
         )
     return Choice(names[0], f"the function is marked @hr.{pattern}")
 

@@ -20,7 +20,7 @@ def base_of(begun: Sequence[int], batch: int) -> int | None:
 def begin_batch(begun: Sequence[int], batch: int, history: int = HISTORY) -> list[int]:
     """`begun` after `batch` began. A batch below the newest is a rollback: what was above is forgotten.
 
-    The first batch stays for good: a step back beyond the history then asks for a version that is gone,
+    The first batch stays for good: a step back beyond the history then requests a version that is gone,
     and does not pass for a query without state.
     """
     kept = [*sorted(number for number in set(begun) if number < batch), batch]

@@ -7,28 +7,41 @@ valid ones, so that a misspelt setting never runs with its default.
 from __future__ import annotations
 
 import getpass
-import re
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
-from urllib.parse import unquote, urlsplit
 
 from headrace.cache.policy import POLICIES, PolicyName
 from headrace.errors import SettingError, did_you_mean
 from headrace.plan.choice import NAMES
-from headrace.plan.disk import parse_disk
 from headrace.plan.lookahead import PREFETCHING, Prefetch
 from headrace.plan.reading import AUTO as AUTO_READING
 from headrace.plan.reading import Reading
 from headrace.plan.timing import TIMINGS, Timing
+from headrace.plan.values.disk import parse_disk
+from headrace.plan.values.parsers import (
+    one_of,
+    parse_amplification,
+    parse_boolean,
+    parse_bound,
+    parse_bytes,
+    parse_instances,
+    parse_location,
+    parse_part,
+    parse_path,
+    parse_reading,
+    parse_store,
+    within,
+)
 from headrace.plan.work.stores import StoreName
 
 PREFIX = "spark.headrace."
 PARTITIONS_MAX = 1024
 
 HostPer = Literal["machine", "executor"]
+HOSTS_PER: tuple[HostPer, ...] = ("machine", "executor")
 CommitMode = Literal["sync", "upload", "async"]
 COMMIT_MODES: tuple[CommitMode, ...] = ("sync", "upload", "async")
 Combine = Literal["auto", "on", "off"]
@@ -82,145 +95,6 @@ class Setting:
     parse: Callable[[str], Any]
 
 
-def _path(text: str) -> str:
-    """An absolute local path, given as such or as a `file:` URI."""
-    parts = urlsplit(text)
-    if parts.scheme == "file" and parts.netloc in ("", "localhost"):
-        text = unquote(parts.path)
-    elif parts.scheme:
-        raise ValueError(f"only local or mounted paths are supported, not {parts.scheme}:")
-    if not Path(text).is_absolute():
-        raise ValueError("the path must be absolute")
-    return text
-
-
-def _location(text: str) -> str:
-    """A local path, or `s3://bucket/prefix`; Hadoop's spelling `s3a:` means the same."""
-    parts = urlsplit(text)
-    if parts.scheme not in ("s3", "s3a"):
-        if parts.scheme not in ("", "file"):
-            raise ValueError(f"say a path or s3://bucket/prefix, not {parts.scheme}:")
-        return _path(text)
-    folders = [part for part in parts.path.split("/") if part]
-    if not parts.netloc or parts.query or parts.fragment or "@" in parts.netloc:
-        raise ValueError("say s3://bucket/prefix; credentials belong into the environment")
-    if any(part.startswith(".") for part in folders):
-        raise ValueError("no part of the prefix may begin with a dot")
-    return "/".join([f"s3://{parts.netloc}", *folders])
-
-
-def _boolean(text: str) -> bool:
-    words = {"true": True, "false": False}
-    if text.lower() not in words:
-        raise ValueError("say true or false")
-    return words[text.lower()]
-
-
-def _within(low: int, high: int | None) -> Callable[[str], int]:
-    def parse(text: str) -> int:
-        if not re.fullmatch(r"\d+", text):
-            raise ValueError("say a whole number")
-        number = int(text)
-        if number < low or (high is not None and number > high):
-            raise ValueError(f"say at least {low}" if high is None else f"say {low} to {high}")
-        return number
-
-    return parse
-
-
-_UNITS = {
-    "": 0,
-    "b": 0,
-    "k": 1,
-    "kb": 1,
-    "m": 2,
-    "mb": 2,
-    "g": 3,
-    "gb": 3,
-    "t": 4,
-    "tb": 4,
-    "p": 5,
-    "pb": 5,
-}
-
-
-def parse_bytes(text: str) -> int:
-    """A byte size as Spark writes it: `512m`, `1g`, `64kb`; a bare number is bytes."""
-    match = re.fullmatch(r"(\d+)\s*([a-z]*)", text.strip().lower())
-    if match is None or match[2] not in _UNITS:
-        raise ValueError("say a size such as 512m or 1g")
-    size = int(match[1]) << (10 * _UNITS[match[2]])
-    if size == 0:
-        raise ValueError("say a size above zero")
-    return size
-
-
-def _bound(text: str) -> int:
-    """A byte size, or 0 for nothing at all."""
-    return 0 if text.strip() == "0" else parse_bytes(text)
-
-
-def _host_per(text: str) -> str:
-    if text not in ("machine", "executor"):
-        raise ValueError("say machine or executor")
-    return text
-
-
-def _reading(text: str) -> Reading:
-    if text == "auto":
-        return AUTO_READING
-    if text == "alone":
-        return Reading("alone", 0.0)
-    if not re.fullmatch(r"\d*\.?\d+", text) or float(text) > 1:
-        raise ValueError("write auto, alone, or a number from 0 to 1")
-    return Reading("share", float(text))
-
-
-def _part(text: str) -> float:
-    if not re.fullmatch(r"\d*\.?\d+", text) or float(text) > 1:
-        raise ValueError("say a number from 0 to 1")
-    return float(text)
-
-
-def _amplification(text: str) -> float:
-    if not re.fullmatch(r"\d*\.?\d+", text) or float(text) <= 1:
-        raise ValueError("say a number above 1")
-    return float(text)
-
-
-def _instances(text: str) -> int:
-    if not re.fullmatch(r"[1-4]", text):
-        raise ValueError("say a number from 1 to 4")
-    return int(text)
-
-
-def _combine(text: str) -> str:
-    if text not in COMBINING:
-        raise ValueError("say auto, on or off")
-    return text
-
-
-def _one_of(*words: str) -> Callable[[str], str]:
-    def parse(text: str) -> str:
-        if text not in words:
-            raise ValueError(f"say {', '.join(words[:-1])} or {words[-1]}")
-        return text
-
-    return parse
-
-
-def _commit(text: str) -> str:
-    if text not in COMMIT_MODES:
-        raise ValueError("say sync, upload or async")
-    return text
-
-
-def _store(text: str) -> str:
-    if text not in NAMES:
-        raise ValueError(f"say one of {', '.join(NAMES)}")
-    return text
-
-
 SETTINGS: tuple[Setting, ...] = (
     Setting(
         "state.location",
@@ -228,7 +102,7 @@ SETTINGS: tuple[Setting, ...] = (
         "path or s3://…",
         "<checkpoint>/headrace-state",
         "where state is kept for good: a directory that all machines share, or s3://bucket/prefix",
-        _location,
+        parse_location,
     ),
     Setting(
         "state.local",
@@ -237,10 +111,12 @@ SETTINGS: tuple[Setting, ...] = (
         "<temp>/headrace-<user>",
         "local disk of the state hosts; {machine} in it stands for the machine, or with host.per=executor "
         "for the executor",
-        _path,
+        parse_path,
     ),
-    Setting("state.retain", "retain", "number", "20", "versions kept for recovery", _within(1, None)),
-    Setting("state.new", "new", "boolean", "false", "true: begin with empty state on purpose", _boolean),
+    Setting("state.retain", "retain", "number", "20", "versions kept for recovery", within(1, None)),
+    Setting(
+        "state.new", "new", "boolean", "false", "true: begin with empty state on purpose", parse_boolean
+    ),
     Setting("memory", "memory_bytes", "bytes", "1g", "memory limit of one state host", parse_bytes),
     Setting(
         "partitions",
@@ -248,10 +124,15 @@ SETTINGS: tuple[Setting, ...] = (
         "number",
         "default parallelism",
         "state partitions of an operator; state keeps its number unless this is set",
-        _within(1, PARTITIONS_MAX),
+        within(1, PARTITIONS_MAX),
     ),
     Setting(
-        "host.per", "host_per", "machine|executor", "machine", "how many state hosts there are", _host_per
+        "host.per",
+        "host_per",
+        "machine|executor",
+        "machine",
+        "how many state hosts there are",
+        one_of(*HOSTS_PER),
     ),
     Setting(
         "store",
@@ -259,7 +140,7 @@ SETTINGS: tuple[Setting, ...] = (
         "|".join(NAMES),
         "auto",
         "how state is laid out; auto follows from the operator",
-        _store,
+        parse_store,
     ),
     Setting(
         "commit",
@@ -267,7 +148,7 @@ SETTINGS: tuple[Setting, ...] = (
         "sync|upload|async",
         "sync",
         "a batch waits until its state is on shared storage, sealed here, or logged here (hr.start: async)",
-        _commit,
+        one_of(*COMMIT_MODES),
     ),
     Setting(
         "read.ratio",
@@ -276,7 +157,7 @@ SETTINGS: tuple[Setting, ...] = (
         "auto",
         "part of the live sessions whose rows are read ahead, before they end (aur); 0 for none; auto "
         "follows how many end, and reads nothing ahead from the page cache; alone reads each by itself",
-        _reading,
+        parse_reading,
     ),
     Setting(
         "combine",
@@ -284,7 +165,7 @@ SETTINGS: tuple[Setting, ...] = (
         "auto|on|off",
         "auto",
         "combine rows of a key and window before the shuffle; auto does where there are no keys",
-        _combine,
+        one_of(*COMBINING),
     ),
     Setting(
         "space.amplification",
@@ -292,7 +173,7 @@ SETTINGS: tuple[Setting, ...] = (
         "above 1",
         "1.5",
         "times the rows of open sessions that their log may have on disk before it is compacted (aur)",
-        _amplification,
+        parse_amplification,
     ),
     Setting(
         "instances",
@@ -300,7 +181,7 @@ SETTINGS: tuple[Setting, ...] = (
         "1 to 4",
         "1",
         "logs that the sessions of a partition are split over, each compacted by itself (aur)",
-        _instances,
+        parse_instances,
     ),
     Setting(
         "bridge",
@@ -308,7 +189,7 @@ SETTINGS: tuple[Setting, ...] = (
         "auto|jvm|python",
         "auto",
         "rows reach the state host from an operator in Spark's JVM, or from a Python worker; auto probes",
-        _one_of(*BRIDGES),
+        one_of(*BRIDGES),
     ),
     Setting(
         "timing",
@@ -316,7 +197,7 @@ SETTINGS: tuple[Setting, ...] = (
         "auto|spark|eager",
         "auto",
         "windows close by Spark's watermark, or in the batch whose data passes them (jvm bridge)",
-        _one_of(*TIMINGS),
+        one_of(*TIMINGS),
     ),
     Setting(
         "history",
@@ -324,7 +205,7 @@ SETTINGS: tuple[Setting, ...] = (
         "bytes",
         "16m",
         "how much of a query's progress is kept in its checkpoint, for headrace view; 0 for none",
-        _bound,
+        parse_bound,
     ),
     Setting(
         "metrics.port",
@@ -332,7 +213,7 @@ SETTINGS: tuple[Setting, ...] = (
         "port",
         "none",
         "serve Prometheus metrics of driver and hosts at this port of loopback; 0 takes any free one",
-        _within(0, 65535),
+        within(0, 65535),
     ),
     Setting(
         "log.fsync",
@@ -340,7 +221,7 @@ SETTINGS: tuple[Setting, ...] = (
         "boolean",
         "false",
         "true: the log of upload and async commits survives a power loss, at one or more fsyncs a batch",
-        _boolean,
+        parse_boolean,
     ),
     Setting(
         "cache",
@@ -348,7 +229,7 @@ SETTINGS: tuple[Setting, ...] = (
         "|".join(POLICIES),
         "timestamp",
         "which rows of state leave a host's memory first: oldest event time, last use, or second chance",
-        _one_of(*POLICIES),
+        one_of(*POLICIES),
     ),
     Setting(
         "cache.disk",
@@ -365,7 +246,7 @@ SETTINGS: tuple[Setting, ...] = (
         "ranges|whole",
         "ranges",
         "state elsewhere is fetched in the ranges that a batch touches, or each file whole at first",
-        _one_of(*FILLS),
+        one_of(*FILLS),
     ),
     Setting(
         "stop.wait",
@@ -373,7 +254,7 @@ SETTINGS: tuple[Setting, ...] = (
         "seconds",
         "60",
         "how long hr.stop and the application's end wait until shared storage has the last state",
-        _within(0, 3600),
+        within(0, 3600),
     ),
     Setting(
         "prefetch",
@@ -381,7 +262,7 @@ SETTINGS: tuple[Setting, ...] = (
         "|".join(PREFETCHING),
         "auto",
         "read state ahead of its rows; auto does where batches wait for state and hints help",
-        _one_of(*PREFETCHING),
+        one_of(*PREFETCHING),
     ),
     Setting(
         "prefetch.waste",
@@ -389,7 +270,7 @@ SETTINGS: tuple[Setting, ...] = (
         "0 to 1",
         "0",
         "part of the keys read ahead that may stay unused before auto gives hints up",
-        _part,
+        parse_part,
     ),
 )
 

@@ -1,7 +1,7 @@
 """The prefetching controller: which lookahead gives hints in the next batch. Pure functions over one batch.
 
 It begins without hints. Rows that wait for state activate the latest candidate. The latest candidate whose
-slack covers the time of a read is taken: the time from hint to use that 99 of 100 hashes have at least must
+slack covers the time of a read is taken. The time from hint to use that 99 of 100 hashes have at least must
 exceed the time of reading that 99 of 100 do not exceed, and a margin. A candidate whose reads are not used
 is discarded with all candidates before it. Where batches look nothing up any more, hints end.
 """

@@ -1,10 +1,10 @@
 """Spark's checkpoint and state, brought back together after a machine was lost between two acks.
 
-`decide` is pure: Spark's commit log, the operators' records and what is missing on shared storage say
-whether nothing is to be done, one batch is to be taken back, or neither Spark nor we can repair it. Taking
+`decide` is pure: it reads Spark's commit log, the operators' records and what is missing on shared storage.
+Nothing is to be done, one batch is to be taken back, or neither Spark nor Headrace can repair it. Taking
 a batch back moves its entry in `commits/` and the following ones in `offsets/` aside; Spark then replays it
 with its own offsets and its own number. Its sink has its rows already, because Spark logs a commit after
-the sink: so the replay is *for state only*, and a note says so until it has happened.
+the sink: so the replay is *for state only*, and a note records it until it has happened.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class CheckpointFiles(Protocol):
 
 @dataclass(frozen=True)
 class OperatorFound:
-    """One operator: the batches it began, and which partitions lack which of the versions asked for."""
+    """One operator: the batches it began, and which partitions lack which of the requested versions."""
 
     name: str
     begun: tuple[int, ...]
@@ -178,7 +178,7 @@ def withdraw(files: CheckpointFiles, decision: Decision) -> list[str]:
     """Move Spark's entries aside, the newest first; what was moved.
 
     In this order a crash in between leaves a checkpoint that Spark understands and that decides the same
-    again: a planned batch less is planned again, and only then is the committed one taken back.
+    again. A planned batch less is planned again, and only then is the committed one taken back.
     """
     assert decision.batch is not None, "only a withdrawal withdraws"
     files.write(REPLAY, Replay(decision.batch, _withdrawn_before(files, decision)).to_text())

@@ -16,6 +16,7 @@ import threading
 from contextlib import suppress
 from pathlib import Path
 
+from headrace.wire.acceptor import Acceptor
 from headrace.wire.secret import bearer
 
 log = logging.getLogger("headrace.wire")
@@ -25,38 +26,15 @@ UNPROVEN_S = 30.0
 _CHUNK_BYTES = 1 << 18
 
 
-class Gate:
+class Gate(Acceptor):
     """Passes connections on to a Unix socket, from `start` until `close`."""
 
+    name = "gate"
+
     def __init__(self, at: socket.socket, secret: str, server: Path) -> None:
-        if not secret:
-            raise ValueError("an empty secret would let anyone in")
-        self._at, self._server = at, server
+        super().__init__(at, secret)
+        self._server = server
         self._proof = bearer(secret)[1]
-        self._closing = False
-
-    @property
-    def port(self) -> int:
-        return int(self._at.getsockname()[1])
-
-    def start(self) -> None:
-        threading.Thread(target=self._accept, name="gate", daemon=True).start()
-
-    def close(self) -> None:
-        self._closing = True
-        with suppress(OSError):
-            self._at.shutdown(socket.SHUT_RDWR)
-        self._at.close()
-
-    def _accept(self) -> None:
-        while not self._closing:
-            try:
-                peer, _ = self._at.accept()
-            except OSError:
-                if self._closing:
-                    return
-                continue
-            threading.Thread(target=self._serve, args=(peer,), name="gate-peer", daemon=True).start()
 
     def _serve(self, peer: socket.socket) -> None:
         with peer, socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as server:

@@ -10,12 +10,11 @@ from __future__ import annotations
 import hmac
 import logging
 import socket
-import threading
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from headrace.wire.acceptor import Acceptor
 from headrace.wire.frames import PeerGone, receive_frame
 
 log = logging.getLogger("headrace.wire")
@@ -27,39 +26,15 @@ _BUFFER_BYTES = 1 << 20
 Handler = Callable[[socket.socket, dict[str, Any]], None]
 
 
-class Listener:
+class Listener(Acceptor):
     """Serves from `start` until `close`."""
 
+    name = "door"
+
     def __init__(self, at: socket.socket, secret: str, handle: Handler) -> None:
-        if not secret:
-            raise ValueError("an empty secret would let anyone in")
-        self._at = at
+        super().__init__(at, secret)
         self._secret = secret.encode()
         self._handle = handle
-        self._closing = False
-
-    @property
-    def port(self) -> int:
-        return int(self._at.getsockname()[1])
-
-    def start(self) -> None:
-        threading.Thread(target=self._accept, name="door", daemon=True).start()
-
-    def close(self) -> None:
-        self._closing = True
-        with suppress(OSError):
-            self._at.shutdown(socket.SHUT_RDWR)
-        self._at.close()
-
-    def _accept(self) -> None:
-        while not self._closing:
-            try:
-                peer, _ = self._at.accept()
-            except OSError:
-                if self._closing:
-                    return
-                continue
-            threading.Thread(target=self._serve, args=(peer,), name="door-peer", daemon=True).start()
 
     def _serve(self, peer: socket.socket) -> None:
         with peer:

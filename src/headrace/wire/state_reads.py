@@ -31,7 +31,7 @@ class StateReads:
     fetched_bytes: int = 0  # of files that are elsewhere, from shared storage; since the last commit
     requests: int = 0  # for these bytes
     fetch_ms: float = 0.0  # in which readers waited for these requests, added up
-    evicted_bytes: int = 0  # that left the disk cache for want of room
+    evicted_bytes: int = 0  # that left the disk cache for lack of room
     lookahead: str = ""  # where hints came from; empty: there were none
     hints: int = 0  # hashes that were expected
     filtered: int = 0  # of these: in memory, staged or on their way already
@@ -70,7 +70,7 @@ class StateReads:
 
     @classmethod
     def of(cls, values: dict[str, Any] | None) -> StateReads:
-        """From what JSON made of it; names that this release does not know are left out."""
+        """From what JSON made of it; names unknown to this release are left out."""
         known = {field.name for field in fields(cls)}
         mine = {name: value for name, value in (values or {}).items() if name in known}
         for name in PAIRS:

@@ -11,7 +11,7 @@ def peak_bytes(pid: int) -> int:
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) * 1024
-    raise OSError(f"process {pid} says nothing of its memory")
+    raise OSError(f"process {pid} reports no memory")
 
 
 def host_peak_bytes(spark: Any) -> int:

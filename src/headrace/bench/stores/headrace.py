@@ -1,6 +1,6 @@
 """A store of Headrace on its own: batches in, results out, every batch committed to segments on disk.
 
-It does what the state host does for a partition, without Spark, wire and manifests: segments are written in
+It does what the state host does for a partition, without Spark, wire and manifests. Segments are written in
 one thread while results are read in another, and a third compacts and removes files that nobody needs.
 Threads: one caller.
 """

@@ -3,9 +3,9 @@
     <query>/<operator>/condemned/<id>
 
 Whoever pins files writes the pin first and reads these lists then; a collector writes its list first and
-reads the pins then. So of a file that is pinned and condemned at the same time, at least one side knows of
-the other. A list of a collector that died stays until another one has finished its work: no pin may name
-these files.
+reads the pins then. So where a file is pinned and condemned at the same time, at least one side reads
+the other's record. A list of a collector that died stays until another one has finished its work: no pin
+may name these files.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ class Farewell:
     def close(self) -> None:
         """Later signals have no effect: the process leaves already.
 
-        The pipe stays open until the process ends, because other threads may still ask.
+        The pipe stays open until the process ends, because other threads may still call `ask`.
         """
         signal.set_wakeup_fd(-1)
 

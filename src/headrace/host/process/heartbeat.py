@@ -58,7 +58,7 @@ class Heartbeat:
     def listening(
         self, addresses: dict[str, str], service: StateService, errors: RecentErrors | None = None
     ) -> None:
-        """From now on say where the host can be reached and what it holds, and hear of queries that end."""
+        """Reports addresses and state with each heartbeat; answers name the queries that have ended."""
         self._service = service
         self._errors = errors
         self._addresses = addresses

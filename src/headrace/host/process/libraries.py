@@ -18,8 +18,8 @@ _MAPPING = re.compile(r"([0-9a-f]+)-([0-9a-f]+) (\S{4}) \S+ \S+ \S+\s+(/.*)?")
 
 
 def let_go_of_files() -> None:
-    """Tell the kernel that what is mapped from files, and is the same there, need not stay resident."""
-    with suppress(OSError, AttributeError):  # where this cannot be said, it only stays
+    """Releases resident pages that are mapped from files and unchanged."""
+    with suppress(OSError, AttributeError):  # without `madvise` the pages stay resident
         advise = ctypes.CDLL(None).madvise
         for start, length in unwritten(_SMAPS.read_text().splitlines()):
             advise(ctypes.c_void_p(start), ctypes.c_size_t(length), MADV_DONTNEED)

@@ -1,6 +1,6 @@
 """Starting the machine's host: several tasks may race, exactly one host comes of it.
 
-Invariants: a host is alive while its `alive` lock is held, whatever a pid says; only the holder of the
+Invariants: a host is alive while its `alive` lock is held, whatever its pid. Only the holder of the
 `start` lock starts one, and it removes what a dead host left behind first.
 Threads: any, in any number of processes.
 """

@@ -41,7 +41,7 @@ def is_dying(pid: int) -> bool:
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
-        return Path("/proc/self/stat").exists()  # gone; without /proc nobody knows
+        return Path("/proc/self/stat").exists()  # gone; without /proc it counts as alive
     return state in "ZX"
 
 

@@ -1,7 +1,7 @@
 """The state host's process, from its settings to its last file removed.
 
-Invariants: the `alive` lock is held from before the state is opened until the process is gone; the ready
-file exists only while the host answers; on every orderly way out socket, ready file and scratch are
+Invariants: the `alive` lock is held from before the state is opened until the process is gone. The ready
+file exists only while the host answers. On every orderly way out socket, ready file and scratch are
 removed and the log stays.
 Threads: main waits; gRPC serves; one heartbeat; a watchdog ends a shutdown that hangs.
 """
@@ -47,7 +47,7 @@ _OTHER_HOST_MS = 2_000.0  # a host that lost the race for the lock gives up afte
 
 
 def main(line: str) -> int:
-    """Run a host until it is told to stop or its driver is gone."""
+    """Runs a host until a request or a signal stops it, or its driver is gone."""
     if not line.strip():
         print("no settings on standard input", file=sys.stderr)
         return 2

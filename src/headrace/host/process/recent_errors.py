@@ -28,7 +28,7 @@ class RecentErrors:
         self._lock = threading.Lock()
 
     def add(self, ticket: Ticket, error: BaseException) -> None:
-        """Keep an error; one that only says that a newer attempt took over is left out."""
+        """Keep an error; one that only reports a newer attempt is left out."""
         if isinstance(error, Fenced):
             return
         with self._lock:

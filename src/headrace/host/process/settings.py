@@ -1,4 +1,4 @@
-"""What a host is told when it is started, and where its files lie.
+"""The settings that a host gets at its start, and where its files lie.
 
 <local>/copies/…                 0700, copies of objects (`blob/copies.py`)
 <local>/<application>/           0700

@@ -20,7 +20,7 @@ class BaseCheck:
 
     answer: Future[Stored]
     expected: Attempt
-    vouched: bool  # the coordinator knows of no newer attempt: the next batch may look at the answer
+    vouched: bool  # the coordinator has no newer attempt: the next batch may look at the answer
 
     def check(self, wait: Callable[[Future[Any]], Any]) -> None:
         """Waits for the answer; raises when a newer attempt has written the base again."""
@@ -34,5 +34,5 @@ class BaseCheck:
 
 
 def is_vouched(base: Manifest, ticket: Ticket, run: int) -> bool:
-    """Whether the coordinator knows of no newer attempt at the base; only another driver can have one."""
+    """Whether the coordinator has no newer attempt at the base; only another driver can have one."""
     return (base.run, base.attempt) == (run, ticket.base_attempt)

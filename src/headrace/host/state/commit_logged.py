@@ -40,7 +40,7 @@ class Drafted:
 class LoggedCommit:
     """Logs before it acknowledges (`CommitStrategy`).
 
-    With `base_check`, shared storage is still being asked whether the version in memory counts.
+    With `base_check`, a LIST of shared storage is under way, to check that the version in memory counts.
     """
 
     def __init__(self, owner: Owner, crew: Crew, files: LoggedFiles, *, awaits_seal: bool = False) -> None:

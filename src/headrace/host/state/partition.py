@@ -153,7 +153,7 @@ class Partition:
         return self._store, strategy
 
     def _ask(self, ticket: Ticket, run: int, manifest: Manifest) -> BaseCheck:
-        """Asks storage beside the batch whether the version in memory still counts.
+        """Checks at storage, beside the batch, whether the version in memory still counts.
 
         A batch that waits for the answer gets it from a sealer thread, which has nothing else to do.
         """

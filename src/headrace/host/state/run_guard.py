@@ -1,4 +1,4 @@
-"""Whether a start of a query is still the newest: asked before every commit, at storage now and then.
+"""Whether a start of a query is still the newest: checked before every commit, at storage now and then.
 
 Invariants: a commit passes only with a look at the runs that began less than `run_fresh_s` before it. A
 start that was overtaken never passes again. All partitions of a host share the guard of a start, so the

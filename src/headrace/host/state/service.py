@@ -32,9 +32,9 @@ from headrace.files.space import PartialSpace
 from headrace.host.state.partition import Partition
 from headrace.host.state.run_guard import RunGuard
 from headrace.host.state.upkeep import Upkeep
-from headrace.plan.disk import DISK_SHARE, disk_bytes
 from headrace.plan.options import default_local
 from headrace.plan.times import TIMES
+from headrace.plan.values.disk import DISK_SHARE, disk_bytes
 from headrace.store.base.budget import SHARE_MIN, MemoryBudget
 from headrace.wire.contract import Ticket, Transaction
 
@@ -103,7 +103,7 @@ class PartitionService:
 
     @property
     def partitions(self) -> list[Partition]:
-        """The partitions of this host, without those that were dropped at rest."""
+        """The partitions of this host, without those that were dropped while idle."""
         with self._mutex:
             return list(self._partitions.values())
 
@@ -199,7 +199,7 @@ class PartitionService:
         self._sweep()
 
     def _sweep(self) -> None:
-        """Drops partitions at rest, and with the last one of an ended query its guards and log folders."""
+        """Drops idle partitions, and with the last one of an ended query its guards and log folders."""
         with self._mutex:
             before = self._partitions
             self._drop_resting()
@@ -219,7 +219,7 @@ class PartitionService:
         return len(self._runs)
 
     def _drop_resting(self) -> None:
-        """Drops partitions at rest: an application may start queries without end."""
+        """Drops idle partitions: an application may start queries without end."""
         self._partitions = {
             key: partition
             for key, partition in self._partitions.items()

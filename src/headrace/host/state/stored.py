@@ -1,4 +1,4 @@
-"""What shared storage holds of a version: an attempt's manifest or none; or storage was not asked yet."""
+"""What shared storage holds of a version: an attempt's manifest or none; or storage was not read yet."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from headrace.format.names import Attempt
 
 
 class Missing(Enum):
-    """Storage was asked, and has no manifest of the version."""
+    """Storage was read, and has no manifest of the version."""
 
     ON_STORAGE = auto()
 
 
 class Unknown(Enum):
-    """Storage was not asked."""
+    """Storage was not read."""
 
     NOT_ASKED = auto()
 

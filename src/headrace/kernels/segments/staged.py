@@ -60,7 +60,7 @@ def take_rows(
     heap: U8,
     used: int,
 ) -> tuple[U8, int]:
-    """Copies the rows of the wanted probes from an ordered run; returns the heap and its used bytes."""
+    """Copies the rows of the requested probes from an ordered run; returns the heap and its used bytes."""
     start: Any = 0
     for i in range(hashes.size):
         while start < run_hashes.size and run_hashes[start] < hashes[i]:

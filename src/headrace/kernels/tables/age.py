@@ -4,7 +4,7 @@ A row has two stamps: the epoch in which it was last changed, and its mark (`cac
 changed in the running epoch is dirty, has age 0 and stays. The age of a clean row grows with the distance
 of its mark from the newest one; distances are scaled so that the oldest row has one of the last ages.
 
-With a second chance, the lowest bit of a mark tells whether the row was used since it queued. Such a row is
+With a second chance, the lowest bit of a mark is set if the row was used since it queued. Such a row is
 as young as the newest one, until its bit is cleared.
 """
 

@@ -212,7 +212,7 @@ class MetricsServer:
         except OSError as error:
             raise SettingError(
                 f"spark.headrace.metrics.port={port}: {error}",
-                hint="say another port, or 0 for any free one",
+                hint="use another port, or 0 for any free one",
             ) from None
         self.port: int = self._server.server_port
 

@@ -1,4 +1,4 @@
-"""One sentence that names what limits a query, and one that says what to do about it. Pure.
+"""One sentence that names what limits a query, and one with the remedy. Pure.
 
 The verdict goes by the mean over the last batches: the phase with the largest share of a batch's time.
 """
@@ -46,7 +46,7 @@ class Finding:
 def bottleneck(signs: Signs) -> Finding:
     """Name what limits the query."""
     if signs.error:
-        return Finding("error", "The query has failed.", "The newest error says why and what to do.")
+        return Finding("error", "The query has failed.", "The newest error has the reason and the remedy.")
     if signs.storage_waits_s:
         location, seconds = max(signs.storage_waits_s.items(), key=lambda wait: wait[1])
         return Finding(

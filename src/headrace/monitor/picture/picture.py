@@ -115,7 +115,7 @@ class Picture:
         self.events: list[Event] = []
 
     def take(self, records: Iterable[Record]) -> None:
-        """Add records; kinds that this release does not know are left out."""
+        """Add records; kinds unknown to this release are left out."""
         for record in records:
             take = getattr(self, f"_take_{record['kind']}", None)
             self.at_ms = max(self.at_ms, int(record["at_ms"]))

@@ -2,7 +2,7 @@
 
 A kind of work is a frozen dataclass of plain values that derives from `Work`. It answers every question
 that differs between operators: columns, stores, digest, JSON, and changes at a restart. Nothing outside
-asks for its class, except `operators.registry`, which maps the class to the code that runs it.
+tests its class, except `operators.registry`, which maps the class to the code that runs it.
 `inputs` are the operator's input fields, in the order of the wire.
 """
 

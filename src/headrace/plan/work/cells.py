@@ -1,7 +1,7 @@
 """Cells: the state of a user's processor, read and written by key from Spark's worker.
 
 A cell is a value of bytes under (key, number). Cell 0 of a key is its header; larger collections use
-further cells. A reminder is a key under a time: the worker asks for the keys whose time has come.
+further cells. A reminder is a key under a time: the worker requests the keys whose time has come.
 """
 
 from __future__ import annotations

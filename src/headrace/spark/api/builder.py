@@ -111,7 +111,7 @@ class Stream(Joining):
             raise QueryError(
                 "this stream has a watermark already; Spark allows one definition along a query",
                 hint="leave this withWatermark out: the operator goes by the watermark below it. "
-                "On the output of another operator, say the event time as hr.tumbling(…, on='window')",
+                "On the output of another operator, name the event time as hr.tumbling(…, on='window')",
             )
         resolve(self.df, eventTime, "withWatermark")
         try:
@@ -262,7 +262,7 @@ class Stream(Joining):
 
         Notes
         -----
-        Each Python worker asks for the distinct keys of an Arrow batch together, and remembers values. A
+        Each Python worker requests the distinct keys of an Arrow batch together, and caches values. A
         batch that runs again may get other values, if the store has changed in between.
 
         Examples

@@ -52,18 +52,18 @@ def merge_into(changes: DataFrame, into: Into, *, keys: Sequence[str] | None = N
     """
     changelog = changelog_of(changes)
     if changelog is None:
-        raise QueryError("merge_into takes a changelog", hint='say emit="changelog" in agg(…) or top(…)')
+        raise QueryError("merge_into takes a changelog", hint='write emit="changelog" in agg(…) or top(…)')
     named = changelog.keys if keys is None else tuple(keys)
     if not named:
         raise QueryError(
             "no columns identify a row of this changelog, so a delete would have no row to find",
-            hint='say keys=["<column>", …], if you know that they do; for top, show the rank: rank="place"',
+            hint='set keys=["<column>", …], if you know that they do; for top, show the rank: rank="place"',
         )
     missing = [name for name in named if name not in changes.columns]
     if missing:
         raise QueryError(
             f"the columns {', '.join(missing)}, which identify a row, are not in the stream",
-            hint="keep them in every select, or say keys=[…]",
+            hint="keep them in every select, or write keys=[…]",
         )
     return _Merge(changelog, named, into, changes.sparkSession)
 
@@ -103,7 +103,7 @@ class _Merge:
         if again is not None:
             raise QueryError(
                 f"two rows of one batch have the key {tuple(again)[:-1]}",
-                hint=f"{', '.join(self.keys)} do not identify a row: say others in keys=[…]",
+                hint=f"{', '.join(self.keys)} do not identify a row: name others in keys=[…]",
             )
 
 

@@ -19,7 +19,7 @@ def checked_name(name: str) -> str:
     ):
         raise QueryError(
             f"{name!r} is not a name for an operator",
-            hint=f"say 1 to {NAME_LENGTH_MAX} printable characters",
+            hint=f"write 1 to {NAME_LENGTH_MAX} printable characters",
         )
     return name
 

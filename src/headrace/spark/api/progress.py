@@ -58,7 +58,7 @@ def storage_waits() -> dict[str, float]:
     Returns
     -------
     dict
-        Seconds by location, not older than a second or two; empty when nobody waits. The driver's log says
+        Seconds by location, not older than a second or two; empty when nobody waits. The driver's log has
         the same (logger `headrace.coordinator`).
 
     Examples

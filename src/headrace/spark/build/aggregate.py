@@ -85,7 +85,7 @@ class AggregateRequest:
         windowed = plan_window(window, df, timed)
         if windowed.ends is not None and whole is None:
             raise QueryError(
-                "ends= says when to read the rows of a session, and these aggregates keep no rows",
+                "ends= sets when to read the rows of a session, and these aggregates keep no rows",
                 hint="leave it out",
             )
         keys = [key_of(df, key) for key in grouping.keys]
@@ -118,7 +118,7 @@ class AggregateRequest:
     def _aggregates(self, emit: Emit) -> list[Planned]:
         if not self.aggregates:
             raise QueryError(
-                "agg needs at least one aggregate", hint="say what to compute: agg(n=hr.count())"
+                "agg needs at least one aggregate", hint="name what to compute: agg(n=hr.count())"
             )
         df, wraps = self.grouping.df, kept if emit == "final" else _unchanged
         return [planned(df, name, wraps(aggregate)) for name, aggregate in self.aggregates]

@@ -45,7 +45,7 @@ from headrace.spark.language.windows import event_time
 from headrace.spark.task.apply_calls import GroupCalls, Shown, Style
 from headrace.spark.windows.plan import named, plan_window
 
-SCHEMA_HINT = 'say it as a StructType, or as text such as "user string, total double"'
+SCHEMA_HINT = 'write it as a StructType, or as text such as "user string, total double"'
 
 
 @dataclass(frozen=True, eq=False)

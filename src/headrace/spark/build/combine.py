@@ -35,7 +35,7 @@ _INT64_END = 1 << 63
 
 
 def combines(spec: OperatorSpec, mode: Combine) -> bool:
-    """Whether rows are combined: if they can be, and the user asks for it or all rows share a partition."""
+    """Whether rows are combined: if they can be, and the user requests it or all rows share a partition."""
     if mode == "off" or (spec.window is not None and spec.window.session):
         return False
     return (mode == "on" or not spec.keys) and spec.work.can_combine

@@ -8,10 +8,11 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from headrace.plan.options import Options, parse_bytes
+from headrace.plan.options import Options
 from headrace.plan.partitions.groups import GROUP_BITS, GROUPS
 from headrace.plan.spec import KEYLESS_HASH, OperatorSpec
 from headrace.plan.times import TIMES
+from headrace.plan.values.parsers import parse_bytes
 from headrace.spark.driver.driver import RunningCoordinator
 from headrace.spark.task.task import TaskPlan, host_settings
 

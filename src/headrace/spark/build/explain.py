@@ -41,7 +41,7 @@ class _Registry:
 
 
 def remember(df: DataFrame, built: Built) -> None:
-    """Keep what `explain` will say about the operator on top of `df`."""
+    """Keeps the text of `explain` for the operator on top of `df`."""
     registry = _registry(df)
     registry.by_name[built.spec.name] = built
     for name, number in operators(analysed(df))[:1]:

@@ -118,5 +118,5 @@ def check_kept(what: str, emit: Emit | None, window: TimeWindow | None) -> None:
     if emit == "changes":
         raise QueryError(
             f'{what} needs all rows of a window, so emit="changes" is not possible',
-            hint='say emit="final", or leave emit out',
+            hint='write emit="final", or leave emit out',
         )

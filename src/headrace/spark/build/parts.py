@@ -26,7 +26,7 @@ def supported(
     if not takes_changes and changelog_of(df) is not None:
         raise QueryError(
             "this operator takes plain rows, and its input is a changelog",
-            hint='say emit="changes" below, or aggregate the changelog with groupBy(…).agg(…)',
+            hint='write emit="changes" below, or aggregate the changelog with groupBy(…).agg(…)',
         )
     policy = str(df.sparkSession.conf.get("spark.sql.streaming.multipleWatermarkPolicy", "min")).lower()
     if len(marks) > 1 and policy != "min":
@@ -40,17 +40,17 @@ def supported(
 def emit_of(requested: Emit | None, window: TimeWindow | None, marks: tuple[Watermark, ...]) -> Emit:
     if requested not in (None, *get_args(Emit)):
         names = " or ".join(f'emit="{name}"' for name in get_args(Emit))
-        raise QueryError(f"emit={requested!r}", hint=f"say {names}")
+        raise QueryError(f"emit={requested!r}", hint=f"write {names}")
     emit: Emit = requested or ("final" if window else "changes")
     if emit == "final" and window is None:
         raise QueryError(
             'emit="final" needs a window: a running aggregate is never final',
-            hint='add hr.tumbling(…) to groupBy, or say emit="changes"',
+            hint='add hr.tumbling(…) to groupBy, or write emit="changes"',
         )
     if emit == "final" and not marks:
         raise QueryError(
             'emit="final" (the default with a window) needs a watermark, or no window would ever close',
-            hint='add .withWatermark("<event time>", "10 seconds") before groupBy, or say emit="changes"',
+            hint='add .withWatermark("<event time>", "10 seconds") before groupBy, or write emit="changes"',
         )
     if window is not None and not window.aligned and not marks:
         raise QueryError(
@@ -68,16 +68,16 @@ def _refuse_windows(emit: Emit, window: TimeWindow | None) -> None:
     if emit != "final" and window.emits_once:
         raise QueryError(
             f'windows over rows in their order are emitted when they are complete, not with emit="{emit}"',
-            hint='say emit="final", or leave emit out',
+            hint='write emit="final", or leave emit out',
         )
     if emit == "complete" and not window.aligned:
         raise QueryError(
-            'emit="complete" over sessions would never forget one', hint='say emit="final" or "changes"'
+            'emit="complete" over sessions would never forget one', hint='write emit="final" or "changes"'
         )
     if emit == "changelog" and (isinstance(window, Sliding) or not window.aligned):
         raise QueryError(
             f'emit="changelog" over {type(window).__name__.lower()} windows is not possible',
-            hint='take hr.tumbling(…), or say emit="final": a window that is emitted once never changes',
+            hint='take hr.tumbling(…), or write emit="final": a window that is emitted once never changes',
         )
 
 
@@ -96,7 +96,7 @@ def time_of(
         what = "the window" if window else ordered
         raise QueryError(
             f"{what} needs an event time, and none is known",
-            hint='say .withWatermark("<event time>", …) before groupBy, or tumbling(…, on="<event time>")',
+            hint='add .withWatermark("<event time>", …) before groupBy, or tumbling(…, on="<event time>")',
         )
     resolved = resolve(df, written, "event time")
     if marks and is_wall_time(resolved.type):

@@ -43,7 +43,7 @@ class Planned:
 
 
 def planned(df: DataFrame, name: str, aggregate: Aggregate) -> Planned:
-    """Resolve one aggregate; Spark's own analysis says its result type and refuses what it cannot do."""
+    """Resolve one aggregate; Spark's own analysis derives its result type and refuses what it cannot do."""
     if not isinstance(aggregate, Aggregate):
         raise QueryError(
             f"{name} is {aggregate!r}, not an aggregate",
@@ -82,7 +82,7 @@ def check_distinct_values(aggregates: Sequence[Planned], window: TimeWindow | No
         if not kept:
             raise QueryError(
                 "count_distinct over sliding windows is known when they close",
-                hint='say emit="final", or take hr.tumbling(…)',
+                hint='write emit="final", or take hr.tumbling(…)',
             )
 
 
@@ -103,7 +103,7 @@ def condition_of(df: DataFrame, written: Any, where: str) -> Column:
     if not isinstance(resolved.type, T.BooleanType):
         raise QueryError(
             f"{where}: filter is {resolved.name}, a {resolved.type.simpleString()}",
-            hint='say a condition, as in filter=F.col("price") > 100',
+            hint='write a condition, as in filter=F.col("price") > 100',
         )
     return resolved.column
 

@@ -92,7 +92,7 @@ class Blueprint:
 
 
 class Request(Protocol):
-    """What the user asks for."""
+    """The request of the user."""
 
     @property
     def spark(self) -> SparkSession: ...

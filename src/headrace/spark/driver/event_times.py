@@ -4,9 +4,9 @@ A plan may hold several copies of one watermark node: a stream that is used twic
 one id, and a filter on one use is pushed below its copy. A copy belongs to the nearest Headrace operator
 above it, because an operator's watermark is that of its own inputs (docs/design/0005-watermarks.md).
 
-Every step from node to node is a call to the JVM, of a third of a millisecond, and each operator asks in
-every batch. A query's plan has the same shape batch after batch; so where the copies stand is remembered by
-the shape, which is one call to read, and they are asked directly.
+Every step from node to node is a call to the JVM, of a third of a millisecond, and each operator makes them
+in every batch. A query's plan has the same shape batch after batch; so where the copies stand is cached by
+the shape, which is one call to read, and they are read directly.
 Threads: one at a time.
 """
 
@@ -76,7 +76,7 @@ class EventTimes:
 
 
 def shape_of(tree: str) -> Shape:
-    """The nodes of a plan as it prints itself: their depth and kind, and what tells copies apart.
+    """The nodes of a plan as it prints itself: their depth and kind, and what distinguishes copies.
 
     Those are the ids of watermarks, the names of operators, and which exchange a reused one stands for.
     """

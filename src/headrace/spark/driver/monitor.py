@@ -36,7 +36,7 @@ PROGRESS_MAX = 20  # batches of a query between two samples
 
 
 class Queries:
-    """Spark's queries, as the sampler asks for them (`SparkQueries`)."""
+    """Spark's queries, as the sampler reads them (`SparkQueries`)."""
 
     def __init__(self, spark: Any) -> None:
         self._jvm = spark.sparkContext._jvm

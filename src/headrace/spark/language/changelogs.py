@@ -71,7 +71,7 @@ def _refuse_dropped(df: DataFrame) -> None:
             if KIND in names:
                 raise QueryError(
                     "the kind column of a changelog was dropped, so deletes would count as inserts",
-                    hint=f'keep the column {KIND_COLUMN} in every select, or say emit="changes" below',
+                    hint=f'keep the column {KIND_COLUMN} in every select, or write emit="changes" below',
                 )
 
 

@@ -33,7 +33,7 @@ class Resolved:
 
 
 def resolve(df: DataFrame, written: str | Column, where: str) -> Resolved:
-    """The expression `written` over `df`; `where` says in errors what it was for."""
+    """The expression `written` over `df`; `where` names its use in errors."""
     if isinstance(written, str):
         _check_plain_name(df, written, where)
         column = F.col(written)

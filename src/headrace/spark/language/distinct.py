@@ -97,7 +97,7 @@ def approx_count_distinct(
     DataFrame[user: string, amounts: bigint]
     """
     if not isinstance(rsd, int | float) or not RSD_MIN <= rsd <= RSD_MAX:
-        raise QueryError(f"approx_count_distinct: rsd is {rsd!r}", hint=f"say {RSD_MIN} to {RSD_MAX}")
+        raise QueryError(f"approx_count_distinct: rsd is {rsd!r}", hint=f"write {RSD_MIN} to {RSD_MAX}")
     buckets = 1 << math.ceil(math.log2((_ERROR / rsd) ** 2))
     value = F.col(column) if isinstance(column, str) else column
     return ApproximateCount("count_distinct", coupon(value, buckets), filter=filter, buckets=buckets)

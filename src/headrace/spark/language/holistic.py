@@ -121,7 +121,9 @@ def approx_percentile(
     """
     shares, many = _shares(percentage, "approx_percentile")
     if isinstance(accuracy, bool) or not isinstance(accuracy, int) or accuracy < 1:
-        raise QueryError(f"approx_percentile: accuracy {accuracy!r}", hint="say a whole number above zero")
+        raise QueryError(
+            f"approx_percentile: accuracy {accuracy!r}", hint="write a whole number above zero"
+        )
     numbers = (*shares, float(accuracy))
     return HolisticAggregate("approx_percentile", column, "approx_percentile", numbers, many, filter=filter)
 
@@ -189,7 +191,7 @@ def top(
     DataFrame[window: struct<start:timestamp,end:timestamp>, best: array<string>]
     """
     if isinstance(k, bool) or not isinstance(k, int) or k < 1:
-        raise QueryError(f"top: k is {k!r}", hint="say how many values, a whole number above zero")
+        raise QueryError(f"top: k is {k!r}", hint="write how many values, a whole number above zero")
     return HolisticAggregate("top", column, "top", (float(k),), by=by, ties=ties, filter=filter)
 
 
@@ -249,6 +251,7 @@ def _shares(percentage: float | Sequence[float], function: Function) -> tuple[tu
     shares = tuple(percentage) if isinstance(percentage, list | tuple) else (percentage,)
     if not shares or not all(isinstance(share, int | float) and 0 <= share <= 1 for share in shares):
         raise QueryError(
-            f"{function}: percentage {percentage!r}", hint="say a number between 0 and 1, or a list of them"
+            f"{function}: percentage {percentage!r}",
+            hint="write a number between 0 and 1, or a list of them",
         )
     return tuple(float(share) for share in shares), many

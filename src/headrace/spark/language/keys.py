@@ -2,8 +2,8 @@
 
 A leaf that no state type holds, such as an array, is packed into bytes.
 
-`flatten` and `rebuild` walk a type in the same order. A struct that can be null adds a leaf that says
-whether it is, so that a null struct and a struct of nulls stay two keys.
+`flatten` and `rebuild` walk a type in the same order. A struct that can be null adds a leaf that
+records whether it is, so that a null struct and a struct of nulls stay two keys.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def flatten(
         raise QueryError(f"{where} is a struct without fields")
     leaves = [Leaf(column.isNull(), "bool", f"{label} is null")] if nullable else []
     for field in kind.fields:
-        # A field of a null struct is null, whatever the field itself says.
+        # A field of a null struct is null, whatever the field itself has.
         leaves += flatten(
             column.getField(field.name),
             field.dataType,

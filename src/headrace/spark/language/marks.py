@@ -1,4 +1,4 @@
-"""Decorators by which a user's function says how it uses its state."""
+"""Decorators by which a user's function declares how it uses its state."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def point_update(func: F) -> F:
-    """Say that a function changes one small value per key, row by row.
+    """Declare that a function changes one small value per key, row by row.
 
     Parameters
     ----------
@@ -36,7 +36,7 @@ def point_update(func: F) -> F:
 
 
 def append(func: F) -> F:
-    """Say that a function reads each window's rows once, when the window closes.
+    """Declare that a function reads each window's rows once, when the window closes.
 
     Parameters
     ----------
@@ -61,7 +61,7 @@ def append(func: F) -> F:
 
 
 def range_read(func: F) -> F:
-    """Say that a function reads its rows by ranges of event time.
+    """Declare that a function reads its rows by ranges of event time.
 
     Parameters
     ----------

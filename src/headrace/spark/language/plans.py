@@ -1,4 +1,4 @@
-"""What Spark's analysed plan says: watermarks, Headrace operators below, whether expressions are equal."""
+"""Spark's analysed plan: watermarks, Headrace operators below, whether expressions are equal."""
 
 from __future__ import annotations
 

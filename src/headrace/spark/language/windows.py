@@ -31,7 +31,7 @@ class TimeWindow:
     emits_once: ClassVar[bool] = False  # a window comes out when it is complete, never before
 
     def planned(self, df: DataFrame, lateness_us: int) -> Window | None:
-        """The window in the plan; None: `window_of` knows the class."""
+        """The window in the plan; None: `window_of` plans the class."""
         return None
 
 
@@ -186,7 +186,7 @@ def session(
         For how long after the watermark has passed its end a session still takes rows. One that such rows
         change is emitted again, whole: at once, or when the watermark passes its new end.
     ends : str or Column, optional
-        A prediction, for sessions whose rows are kept: a timestamp before which, as far as this row knows,
+        A prediction, for sessions whose rows are kept: a timestamp before which, by this row,
         its session will not end. The latest one of a session's rows counts. Results do not depend on it:
         rows of a session that is not expected to end yet are not read ahead. Without it a session is
         expected to end ``gap`` after its last row.
@@ -213,14 +213,14 @@ def session(
 
 
 def expected_end(window: TimeWindow | None, df: DataFrame) -> Resolved | None:
-    """The column that says when a session is expected to end, if the user gave one."""
+    """The column of the time at which a session is expected to end, if the user gave one."""
     if not isinstance(window, Session) or window.ends is None:
         return None
     end = resolve(df, window.ends, "the expected end of a session")
     if not isinstance(end.type, T.TimestampType):
         raise QueryError(
             f"the expected end of a session, {end.name}, is a {end.type.simpleString()}",
-            hint="say a timestamp, such as F.col('opened') + F.expr('interval 1 hour')",
+            hint="write a timestamp, such as F.col('opened') + F.expr('interval 1 hour')",
         )
     return end
 
@@ -235,7 +235,7 @@ def row_end(window: TimeWindow | None, df: DataFrame, timed: Resolved) -> Resolv
     if not isinstance(gap.type, T.DayTimeIntervalType | T.CalendarIntervalType):
         raise QueryError(
             f"the gap of a session, {gap.name}, is a {gap.type.simpleString()}",
-            hint="say an interval, such as F.make_dt_interval(…), or a text such as '10 seconds'",
+            hint="write an interval, such as F.make_dt_interval(…), or a text such as '10 seconds'",
         )
     return resolve(df, event_time(df.sparkSession, timed) + gap.column, "the end of a session")
 
@@ -245,7 +245,8 @@ def window_of(window: TimeWindow, df: DataFrame) -> Window:
     lateness = micros(df, window.lateness, "the lateness of a window")
     if lateness < 0:
         raise QueryError(
-            f"a lateness of {window.lateness} is below zero", hint="say how long a closed window takes rows"
+            f"a lateness of {window.lateness} is below zero",
+            hint="write how long a closed window takes rows",
         )
     planned = window.planned(df, lateness) if isinstance(window, TimeWindow) else None
     if planned is not None:
@@ -256,7 +257,9 @@ def window_of(window: TimeWindow, df: DataFrame) -> Window:
         gap = _positive(df, window.gap, "sessions with a gap of {} never last", "the gap of a session")
         return Window(gap, session=True, lateness_us=lateness)
     if not isinstance(window, Tumbling | Sliding):
-        hint = "say hr.tumbling(…), hr.sliding(…), hr.session(…), hr.count_window(…) or hr.custom_window(…)"
+        hint = (
+            "write hr.tumbling(…), hr.sliding(…), hr.session(…), hr.count_window(…) or hr.custom_window(…)"
+        )
         raise QueryError(f"{window!r} is not a window", hint=hint)
     width = _positive(df, window.width, "a window of {} has no width", "the width of a window")
     slide = width
@@ -269,7 +272,7 @@ def window_of(window: TimeWindow, df: DataFrame) -> Window:
 def _positive(df: DataFrame, duration: str | timedelta, wrong: str, where: str) -> int:
     us = micros(df, duration, where)
     if us <= 0:
-        raise QueryError(wrong.format(duration), hint="say a duration above zero")
+        raise QueryError(wrong.format(duration), hint="write a duration above zero")
     return us
 
 
@@ -296,11 +299,11 @@ def micros(df: DataFrame, duration: str | timedelta, where: str) -> int:
     if isinstance(duration, timedelta):
         return duration // timedelta(microseconds=1)
     if not isinstance(duration, str):
-        raise QueryError(f"{where} must be a duration, not {duration!r}", hint='say it as in "1 minute"')
+        raise QueryError(f"{where} must be a duration, not {duration!r}", hint='write it as in "1 minute"')
     interval = _interval(df, duration, where)
     if get_field(interval, "months"):
         raise QueryError(
-            f"{where}: {duration} has no fixed length", hint="say it in days, weeks or smaller units"
+            f"{where}: {duration} has no fixed length", hint="write it in days, weeks or smaller units"
         )
     return int(get_field(interval, "days")) * _DAY_US + int(get_field(interval, "microseconds"))
 
@@ -311,7 +314,7 @@ def _interval(df: DataFrame, duration: str, where: str) -> Any:
         text = jvm.org.apache.spark.unsafe.types.UTF8String.fromString(duration)
         return jvm.org.apache.spark.sql.catalyst.util.IntervalUtils.stringToInterval(text)
     except Exception as error:
-        raise QueryError(f"{where}: {first_line(error)}", hint='say it as in "1 minute"') from None
+        raise QueryError(f"{where}: {first_line(error)}", hint='write it as in "1 minute"') from None
 
 
 def is_wall_time(kind: T.DataType) -> bool:

@@ -121,7 +121,7 @@ def _codes(column: pa.ChunkedArray) -> I64:
 
 
 def _bounds(stage: Stage, batch: pa.RecordBatch) -> I64:
-    """The first row of each key; equal hashes of different keys are told apart."""
+    """The first row of each key; equal hashes of different keys are separated."""
     changed = np.diff(batch.column(HASH).to_numpy()) != 0
     for name in stage.wire_keys:
         changed |= np.diff(_codes(batch.column(name))) != 0

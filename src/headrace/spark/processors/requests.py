@@ -1,6 +1,6 @@
 """Requests of a task to the state of its partition: headers of blocks, cells of the current key, reminders.
 
-Invariants: answers arrive in the order of the requests, so a header that was asked for early is delivered
+Invariants: answers arrive in the order of the requests, so a header that was requested early is delivered
 before a later cell. Writes of a block are sent when the block is over; own writes win over what was read.
 Threads: one task's thread.
 """

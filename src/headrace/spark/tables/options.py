@@ -21,7 +21,7 @@ _NAMES = (
 
 @dataclass(frozen=True)
 class TableOptions:
-    """What a user said about a table of state."""
+    """The options of a user for a table of state."""
 
     checkpoint: str
     operator: str | None = None
@@ -43,7 +43,7 @@ class TableOptions:
             raise QueryError(f"option {name} is not known", hint=f"{meant}options are {', '.join(_NAMES)}")
         if "checkpoint" not in given:
             raise QueryError(
-                "the query's checkpoint is not given", hint='say .option("checkpoint", "<its location>")'
+                "the query's checkpoint is not given", hint='write .option("checkpoint", "<its location>")'
             )
         numbers = {
             name: _number(name, given[name.lower()]) for name in _NAMES[2:6] if name.lower() in given

@@ -14,7 +14,7 @@ _MARK = "_headrace_registered"
 def register(spark: SparkSession) -> None:
     """Register the data source `headrace` in a session, and let Spark push filters into it.
 
-    A registered source knows its driver, and refuses to write the state of a query that runs there.
+    A registered source has its driver, and refuses to write the state of a query that runs there.
     `hr.stream` registers it too; Spark finds it by itself where this package is installed. A setting of
     `spark.sql.python.filterPushdown.enabled` that the user made stays as it is.
 

@@ -57,7 +57,7 @@ class HeadraceSource(DataSource):  # type: ignore[misc]
 
         if self.wanted.operator is None:
             raise QueryError(
-                "state is written operator by operator", hint='say .option("operator", "<name>")'
+                "state is written operator by operator", hint='write .option("operator", "<name>")'
             )
         refuse_running(self.wanted.checkpoint, self.driver)
         return StateWriter.prepared(self.wanted, schema, overwrite)

@@ -54,7 +54,7 @@ def write_state(
     >>> hr.write_state(past, f"{folder}/new", "totals", stream=totals)
     """
     if mode not in ("append", "overwrite"):
-        raise QueryError(f"mode={mode!r}", hint='say mode="append" or mode="overwrite"')
+        raise QueryError(f"mode={mode!r}", hint='write mode="append" or mode="overwrite"')
     spark = df.sparkSession
     register(spark)
     if stream is not None:

@@ -66,7 +66,7 @@ class MovingStore(MemoryStore):
         super().__init__(inner, share.whole)
         self._computations = computations
         self._stored_as: StoreName = stored_as
-        self.reason = "" if stored_as == "memory" else "the version says so"
+        self.reason = "" if stored_as == "memory" else "the version names it"
         self._growing = share
         self._observer = Observer(inner.spec)
         self._target: Fit | None = None  # a layout whose files have to be written first

@@ -87,7 +87,7 @@ def best(observed: Observed, window: Window) -> Fit:
 
 
 def verdict(store: StoreName, reason: str, observed: Observed) -> str:
-    """The layout, its reason and the counts that it rests on, for people."""
+    """The layout, its reason and the counts behind it, for people."""
     why = (
         reason or f"{observed.held_bytes / observed.share_bytes:.0%} of its share of memory, so it may stay"
     )

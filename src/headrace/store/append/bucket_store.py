@@ -99,7 +99,7 @@ class BucketStore(Store):
         return self._fresh_bytes + self._resident_bytes + indexes
 
     def _make_room(self) -> None:
-        """Let go of held rows, the last ones to be read first; write fresh ones where they are too many.
+        """Evicts held rows, the last ones to be read first; spills fresh ones where they are too many.
 
         Ordering a bucket needs as much memory again, so fresh rows take half of the share at most.
         """
@@ -113,7 +113,7 @@ class BucketStore(Store):
             evict(self, sorted(resident, key=lambda at: -at[0]), self._drop_resident, RESIDENT_MAX)
 
     def _drop_resident(self, at: tuple[int, Segment], _: int) -> int:
-        """Let go of the rows of a bucket in a segment; how many bytes that frees."""
+        """Evicts the rows of a bucket in a segment; how many bytes that frees."""
         bucket, segment = at
         freed = self._resident[segment].pop(bucket).nbytes
         self._resident_bytes -= freed

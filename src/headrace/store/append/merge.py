@@ -2,7 +2,7 @@
 
 The counterpart of `store.merge` for kinds of segments that append. The space of order keys is cut into
 ranges of about `chunk_rows` rows over all sources. All rows of one order key lie in one range, so with
-hashes as order keys no key is in two chunks; a chunk is larger only where a single order key has more rows.
+hashes as order keys no key is in two chunks. A chunk is larger only where a single order key has more rows.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 def read_ahead(items: Iterator[T]) -> Iterator[T]:
-    """The items, each asked for one step early in another thread; two of them are in memory."""
+    """The items, each requested one step early in another thread; two of them are in memory."""
     end = object()
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="read-ahead") as reader:
         coming = reader.submit(next, items, end)

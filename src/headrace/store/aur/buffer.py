@@ -1,7 +1,7 @@
 """The prefetch buffer: rows of sessions that are expected to end soon, read together with others.
 
 Invariant: what it has of a hash are all rows that the hash had when it was read. Whether that is still all
-of a session is for the reader to see: a session knows how many rows it has.
+of a session is for the reader to check: a session row counts its rows.
 Threads: the partition's own.
 """
 

@@ -2,8 +2,8 @@
 
 A segment is *past* when no row of it could begin a session that is alive: what lives in it belongs to
 sessions that have gone on for long. Beyond the maximum space amplification the past is read once and its
-live rows are written anew, found in the same scan by the sessions that are alive. Sessions in memory say
-how many rows are alive; without them all of the past might be dead.
+live rows are written anew, found in the same scan by the sessions that are alive. Sessions in memory
+count the rows that are alive; without them all of the past might be dead.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from headrace.store.segments.writer import SegmentMeta, write_segment
 from headrace.store.sessions import rows as session_rows
 from headrace.store.sessions.layout import SessionLayout
 
-SEGMENTS_MAX = 32  # each of them is asked when a session is read
+SEGMENTS_MAX = 32  # each of them is read when a session is read
 SEGMENTS_HELD_MAX = 64  # of a log in memory
 INPUTS_MAX = 32  # of one compaction because of their number: the rest can wait, and batches go on beside it
 ROWS_MIN = 4096  # a log this small is not worth it
@@ -40,7 +40,7 @@ class Alive:
     """Which of some rows of the log belong to live sessions, or may do."""
 
     of: Callable[[Run], Flags]
-    in_order: bool  # whether it must be asked in the order of hashes
+    in_order: bool  # whether it must be read in the order of hashes
 
 
 def chosen(
@@ -81,7 +81,7 @@ def sessions_of(sessions: SessionLayout, layout: KeptLayout, live: Run, rows: Ru
 def stored_alive(
     sessions: SessionLayout, layout: KeptLayout, segments: Sequence[Segment], dead_through: int
 ) -> Alive:
-    """Rows are alive by what `segments` say of sessions, newest first, all of the same version."""
+    """Rows are alive by the session rows of `segments`, newest first, all of the same version."""
 
     def alive(run: Run) -> Flags:
         rows, _ = session_rows.rows_of(sessions, segments, session_rows.distinct(run.order))

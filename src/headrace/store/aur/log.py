@@ -49,7 +49,7 @@ def split(layout: KeptLayout, run: Run, instances: int) -> list[tuple[FileKind, 
 
 
 def instance_of(hashes: U64, instances: int) -> U64:
-    """The instance of each hash; a partition is a range of hashes, so their first bits say nothing."""
+    """The instance of each hash; a partition is a range of hashes, so their first bits do not differ."""
     spread = hashes * np.uint64(0x9E3779B97F4A7C15)
     numbers: U64 = (spread >> np.uint64(32)) * np.uint64(instances) >> np.uint64(32)
     return numbers

@@ -136,7 +136,7 @@ class SessionReader:
         if (counts != self.sessions.layout.counts(sessions)).any():
             raise StateCorrupt(
                 f"the log of {self.layout.spec.name!r} does not have the rows that its sessions count",
-                hint="go back to an older version of the state, and say what happened before",
+                hint="go back to an older version of the state, and report what happened before",
             )
         return part
 
@@ -177,7 +177,7 @@ class SessionReader:
         return distinct(hashes)
 
     def _nearest_on_disk(self, many: int, watermark_us: int) -> Iterator[tuple[I64, U64]]:
-        """Ends and hashes of sessions that are not in memory, as their timers say."""
+        """Ends and hashes of sessions that are not in memory, by their timers."""
         store = self.sessions
         if store.is_complete:
             return

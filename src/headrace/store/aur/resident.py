@@ -1,7 +1,7 @@
-"""Rows of the log that are in memory too, as few ordered runs, so that little is asked when sessions end.
+"""Rows of the log that are in memory too, as few ordered runs, so that little is read when sessions end.
 
 Invariant: of each segment that is held, every row is in one group; rows of other segments are in none.
-Threads: the partition's own; a compaction may go on with runs that were let go meanwhile.
+Threads: the partition's own; a compaction may go on with runs that were evicted meanwhile.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class HeldRows:
             self._set([*self.groups[:-TOGETHER], together(self.layout, recent)])
 
     def keep(self, segments: AbstractSet[Segment]) -> None:
-        """Let go of all other segments."""
+        """Evicts the rows of all other segments."""
         if not self._segments <= segments:
             left = [group for group in self.groups if not segments.isdisjoint(group.segments)]
             self._set([group.only(self.layout, segments) for group in left])

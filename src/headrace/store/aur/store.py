@@ -5,7 +5,7 @@
 
 Invariants: the log has every row of every live session, once. A session is expected to end `gap` after its
 last row; when rows must be read from disk, those of sessions that are expected to end next come with them.
-Threads: as `store.contract` says.
+Threads: as in `store.contract`.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ class AurStore(Store):
         return self.sessions.keys_after(watermark_us)
 
     def _make_room(self) -> None:
-        """Let go of rows that are on disk too; write the epoch's rows where they are too many."""
+        """Evicts rows that are on disk too; spills the epoch's rows where they are too many."""
         log = self.log  # ordering its rows takes as much memory again
         make_room(self, lambda: log.fresh_bytes, self._evict_resident, self.spill)
         make_room(self, no_growth, log.release)
@@ -268,7 +268,7 @@ class AurStore(Store):
         return Compaction(inputs, kind, write, adopted)
 
     def _alive_later(self, dead_through: int) -> Alive:
-        """Which rows of the log are alive in this version, for a compaction to ask while batches go on."""
+        """Which rows of the log are alive in this version, for a compaction to read while batches go on."""
         sessions, layout = self.sessions, self.layout
         if not sessions.is_complete or sessions.table.nbytes > FEW_BYTES:
             stored = of_kind(self.segments, session_rows.ROWS)[::-1]

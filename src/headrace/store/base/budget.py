@@ -1,9 +1,9 @@
 """The host's memory limit, shared by all open partitions.
 
 A partition that needs little has `SPARE` times that; what is left goes to the others in equal parts. One
-that grows takes its part back, and the others let go with their next rows.
+that grows takes its part back, and the others evict with their next rows.
 Invariants: the shares of all partitions add up to at most `TABLE_PART` of the limit, unless that is less
-than the least share for each; the rest is for runs being flushed, rows on the wire and merge chunks.
+than the least share for each. The rest is for runs being flushed, rows on the wire and merge chunks.
 Threads: any.
 """
 

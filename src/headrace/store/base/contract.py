@@ -4,7 +4,7 @@
 
 Invariant: a store that is dropped at any moment and opened again over the segments of the last `settle`
 continues as if the later epochs had never run. What `gather` writes has no effect before `settle`.
-Capabilities that few stores have come with a default answer, so the host never asks for a store's class.
+Capabilities that few stores have come with a default answer, so the host never tests a store's class.
 
 Threads: one transaction at a time calls a store. What `gather` returns is written in another thread while
 `results` is read. A `Job` runs in a third thread at any time and reads committed segments only. Of

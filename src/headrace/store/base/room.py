@@ -32,7 +32,7 @@ PREFETCHED_MAX = Part(1, 3)  # rows that were read ahead
 
 # The store of processors.
 CELL_ROWS = Part(7, 8)  # state variables
-REMINDER_ROWS = Part(1, 8)  # rows that say when a variable expires or a timer is due
+REMINDER_ROWS = Part(1, 8)  # rows with the time at which a variable expires or a timer is due
 
 # Inside RocksDB's store.
 EPOCH_ROWS = Part(1, 4)  # rows of the running epoch; the rest is RocksDB's
@@ -44,7 +44,7 @@ Step = Callable[[], object]
 
 
 class Measured(Protocol):
-    """A store that knows its share and its use of it."""
+    """A store with its share and its use of it."""
 
     @property
     def share(self) -> Share: ...

@@ -1,6 +1,6 @@
 """From results before and after an epoch to changes: inserts, updates as pairs, deletes. Pure functions.
 
-A result has an id that says which row of the other side it replaces. Ids ascend and occur once per side.
+The id of a result names the row of the other side that it replaces. Ids ascend and occur once per side.
 """
 
 from __future__ import annotations

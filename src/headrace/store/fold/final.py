@@ -1,13 +1,13 @@
-"""The RMW store of windows that come out once: rows are folded without asking what is stored.
+"""The RMW store of windows that come out once: rows are folded without a lookup.
 
     rows ─▶ fresh tables, one per slice ─▶ (flush) ─▶ segments: what each epoch added
                        ├──────▶ (settle) ─▶ whole tables, as far as memory goes
                        └──────▶ (spill)  ─▶ segments of the running epoch, merged when it is flushed
 
-Nobody sees a value before its window ends, so no row waits for a lookup: what the segments, the whole table
+Nobody sees a value before its window ends, so no row waits for a lookup. What the segments, the whole table
 and the fresh table of a slice have of a key is combined when a window over the slice is given out.
-Invariants: the segments of a slice, combined in their order, are what was committed of it; a whole table is
-the same, where there is one; a fresh table has what the running epoch added since it last spilled.
+Invariants: the segments of a slice, combined in their order, are what was committed of it. A whole table is
+the same, where there is one. A fresh table has what the running epoch added since it last spilled.
 Threads: one transaction at a time calls in; compaction only reads segments.
 """
 
@@ -52,7 +52,7 @@ def added_kind(layout: RowLayout) -> FileKind:
 class Held:
     """What memory has of a slice."""
 
-    whole: Table | None  # what was committed; None where only segments know
+    whole: Table | None  # what was committed; None where only segments have it
     fresh: Table | None = None  # what the running epoch added, but for what it spilled
     news: int = 0  # keys of `fresh` that are not in `whole`
 
@@ -73,7 +73,7 @@ class FinalStore(Store):
     late_rows: int = 0
     spilled: list[Segment] = field(default_factory=list)
     _slices: dict[int, Held] = field(default_factory=dict)
-    _overflows: bool = False  # a sum leaves its type: no use to try again, its window will say so
+    _overflows: bool = False  # a sum leaves its type: no use to try again, its window will raise it
     _table_bytes: int = 0  # of all tables; added up anew for every slice it would be quadratic
     _expected: int = 0  # keys of the largest table last spilled: the next need not grow step by step
 
@@ -114,7 +114,7 @@ class FinalStore(Store):
             self._fold_part(slice_us, part)
 
     def _fitting(self, slice_us: int, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """The rows in parts, with room for each: few of them may be new keys, which the next part knows."""
+        """The rows in parts, with room for each: few of them may be new keys, which the next part has."""
         half = rows.num_rows // 2
         if half < FOLD_ROWS or fits(self, self._growth_bytes(slice_us, rows.num_rows, heap_bytes(rows))):
             yield rows
@@ -176,7 +176,7 @@ class FinalStore(Store):
         return stored | set(self._slices)
 
     def _make_room(self, slice_us: int, rows: int, heap: int) -> None:
-        """Let go of what can be read again, and write what cannot, until the rows fit."""
+        """Evicts what can be read again, and spills what cannot, until the rows fit."""
         growth = partial(self._growth_bytes, slice_us, rows, heap)
         make_room(self, growth, self._release, self._let_go, self.spill)
 
@@ -284,7 +284,7 @@ class FinalStore(Store):
 
         try:
             return [self.files.write(self._kind, [(s, runs(s)) for s in slices])]
-        except ArithmeticOverflow:  # its window will say so
+        except ArithmeticOverflow:  # its window will raise it
             self._overflows = True
             return list(spilled)
 
@@ -310,7 +310,10 @@ class FinalStore(Store):
         self._table_bytes += state.nbytes - before
 
     def _absorbed(self, whole: Table, fresh: Table) -> Table | None:
-        """Both together; None where memory is short, or a sum overflows, which is said when it is due."""
+        """Merges both tables; None if memory is short or a sum overflows.
+
+        The overflow is raised when the window closes.
+        """
         if not len(whole):
             return fresh
         growth = whole.growth_bytes(len(fresh), fresh.heap_bytes) - fresh.nbytes

@@ -32,7 +32,7 @@ HASHES = 1 << 64
 
 @dataclass(frozen=True)
 class Pane:
-    """One slice that has any row: its table, and the segments that know more, newest first."""
+    """One slice that has any row: its table, and the segments with further rows, newest first."""
 
     slice_us: int
     table: Table
@@ -125,7 +125,7 @@ def _alone(pane: Pane, limit: int) -> Iterator[Run]:
 def _ranges(panes: Sequence[Pane], layout: RowLayout, limit: int, *, ordered: bool) -> Iterator[Run]:
     """One run after another for ascending ranges of hashes, none of them empty.
 
-    How many rows of a range were of the same keys says how many the next one may have.
+    The number of rows of a range with equal keys bounds the rows of the next range.
     """
     at_once = _is_aligned(panes)
     density_max = DENSITY_MAX_ALIGNED if at_once else DENSITY_MAX

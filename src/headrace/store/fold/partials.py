@@ -2,7 +2,7 @@
 
 Slices are the leaves of a tree in which a node stands for `FAN` nodes below it, so a window of n slices is
 about 2 log n nodes. A fast path only: leaving any node out changes the work and nothing else.
-Invariants: a node is what its slices hold right now, because a slice that takes a row forgets its nodes;
+Invariants: a node is what its slices hold right now, because a slice that takes a row drops its nodes.
 `nbytes` is the sum over nodes, which are the first to go when memory is short.
 Threads: the store's own.
 """

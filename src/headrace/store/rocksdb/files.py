@@ -4,8 +4,8 @@ RocksDB's table files never change. A version is the table files of a RocksDB ch
 MANIFEST; a commit hands out only those that the version before does not have. The folder itself is scratch:
 it is made from a version's files (hard links where the file system allows), and goes with its `Database`.
 Tuned by RocksDB's own guide (Setup Options and Basic Tuning; Memory usage): 16 KiB blocks, Bloom filters of
-10 bits, index and filter blocks in the one cache that memtables are charged to, dynamic level sizes, LZ4,
-no log ahead of writes.
+10 bits, dynamic level sizes, LZ4, no log ahead of writes. Index and filter blocks are in the one cache that
+memtables are charged to.
 Threads: any; RocksDB guards itself.
 """
 
@@ -225,14 +225,14 @@ def _options(cache: rocksdict.Cache, buffers: rocksdict.WriteBufferManager) -> r
 
 
 def _remove(db: Any, folder: Path) -> None:
-    with suppress(Exception):  # nobody wants what it would still write, and the folder may be gone already
+    with suppress(Exception):  # what it would still write is not needed, and the folder may be gone already
         db.close()
     shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager
 def _understood(folder: Path) -> Iterator[None]:
-    """Turn what RocksDB says into an error of ours."""
+    """Turns RocksDB's error into an error of Headrace."""
     try:
         yield
     except rocksdict.DbClosedError:

@@ -1,7 +1,7 @@
 """The RocksDB store: any layout's logic over RocksDB instead of segments. The yardstick, and a way out.
 
 `inner` is the store that the operator would have, with a small part of the memory for the rows of the
-running epoch; what it flushes goes into RocksDB, and what it reads are views of RocksDB (`RocksView`). A
+running epoch. What it flushes goes into RocksDB, and what it reads are views of RocksDB (`RocksView`). A
 version is RocksDB's own files. RocksDB compacts itself.
 Invariants: `segments` are the files of the last settled version; nothing of an epoch that was not settled
 is ever among them, because the folder goes with the store.

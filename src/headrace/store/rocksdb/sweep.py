@@ -44,7 +44,7 @@ def habit_of(spec: OperatorSpec, kind: FileKind) -> Habit:
 def alive(
     spec: OperatorSpec, kind: FileKind, run: Run, sessions: list[Segment], watermark_us: int | None
 ) -> Flags:
-    """Which rows of an ordered run of a dated kind may still be wanted; `sessions` has all session rows."""
+    """Which rows of an ordered run of a dated kind may still be needed; `sessions` has all session rows."""
     layout = SessionLayout(spec)
     dead_through = layout.dead_through(watermark_us)
     if kind.name not in LOGS:

@@ -166,7 +166,7 @@ class RocksView:
         """The database is closed with its store."""
 
     def answer(self, number: int, answer: Answer) -> None:
-        """The newest rows; of several views in one lookup the first one asked knows all that there is."""
+        """The newest rows; of several views in one lookup the first one returns all of them."""
         shelf = self._shelf
         if number not in self.sections or (shelf.answering and shelf.answering() is answer):
             return

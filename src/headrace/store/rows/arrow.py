@@ -46,7 +46,7 @@ _PLAIN: dict[str, npt.DTypeLike] = {
 class Column:
     """A batch column as state words `[n, 1 or 2]`, the heap of variable words, and which are not null.
 
-    An empty `valid` says that none is null. The words of a null are whatever Arrow had there, but never
+    An empty `valid` means that none is null. The words of a null are whatever Arrow had there, but never
     point outside the heap.
     """
 
@@ -157,7 +157,7 @@ def _accumulator_arrays(layout: RowLayout, slot: AccumulatorSlot, words: U64, he
 
 
 def array_of(kind: str, words: U64, word: int, heap: U8, valid: Flags | None) -> pa.Array:
-    """Column `word` of state rows as an Arrow array; `valid` None says that none is null."""
+    """Column `word` of state rows as an Arrow array; `valid` None means that none is null."""
     n, bitmap = len(words), None
     if valid is not None and not valid.all():
         bitmap = pa.py_buffer(np.packbits(valid, bitorder="little"))
@@ -186,7 +186,7 @@ def _flag(words: U64, first: int, bit: int) -> Flags:
 
 
 def _plain(array: pa.Array, kind: str) -> pa.Array:
-    """The array as `kind` travels; a timestamp's zone says nothing about its 64 bits."""
+    """The array as `kind` travels; a timestamp's zone does not change its 64 bits."""
     expected = arrow_type(kind)
     if array.type == expected:
         return array

@@ -1,7 +1,7 @@
 """Groups of kept rows: which rows belong together, and what an operator makes of whole groups.
 
 A chunk of kept rows holds whole groups: all rows of a key in one window. Only where a window is one group
-(`is_one_group`) it may come in several chunks. `computation_of` says what becomes of them; every store that
+(`is_one_group`) it may come in several chunks. `computation_of` computes their results; every store that
 keeps rows ends there, so results do not depend on the store.
 """
 

@@ -3,7 +3,7 @@
     row = key nulls · key columns · input nulls · event time · [side] · inputs · [hash]
           └──── `key_width` words ────┘
 
-Keys and inputs lie as `store.layout` says; bit i of the input null words is set when input i is null. The
+Keys and inputs lie as in `store.layout`; bit i of the input null words is set when input i is null. The
 side (joins) is 0 or 1. Runs of kept rows may hold any number of rows of one key: every row counts. A layout
 that is `hashed` keeps the hash as a word too, because its runs are ordered by event time instead of hash.
 """

@@ -28,7 +28,7 @@ def table_bytes(width: int, capacity: int, heap: int) -> int:
 
 
 def grown(capacity: int, wanted: int) -> int:
-    """The next capacity of a full table that may be asked for `wanted` rows in all."""
+    """The next capacity of a full table that may need `wanted` rows in all."""
     return max(capacity + capacity // 8 + CAPACITY_MIN, min(wanted, capacity + capacity // 2))
 
 

@@ -1,6 +1,6 @@
 """A segment of which only the rows of some hash groups count: one that several partitions share.
 
-Every read is clipped here, so stores need not know. Look-ups too: after a second change of the number of
+Every read is clipped here, so stores need no check. Look-ups too: after a second change of the number of
 partitions one partition may name a file twice, for two ranges of hashes, each in an order of its own. Rows
 ordered by time have their hash in a word, and are filtered after the read. Counts are estimates, as
 `count_range` is everywhere.

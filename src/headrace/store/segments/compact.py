@@ -72,7 +72,7 @@ def plan_parts(
 ) -> slice | None:
     """The same for segments of parts; `parts` has the rows of each slice, by segment, oldest first.
 
-    `reads` says how often the rows of a slice will be read; of the newest slices that is most.
+    `reads` returns how often the rows of a slice will be read; of the newest slices that is most.
     """
     runs = _of_one_slice(parts)
     for past in runs[-2::-1]:

@@ -8,7 +8,6 @@ Threads: all reads from any thread at the same time; `close` waits for none of t
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -31,13 +30,12 @@ from headrace.kernels.sessions.rows import fetch_all
 from headrace.rows.arrays import I64, U8, U64, Flags
 from headrace.rows.run import Run
 from headrace.store.segments.block_index import BlockIndex
-from headrace.store.segments.indexes import Indexes, ensure, read_words
+from headrace.store.segments.footer import footer_of
+from headrace.store.segments.indexes import Indexes, read_words
 from headrace.store.segments.reader import Answer, Found, empty_run
 
 _VERIFY_ROWS = 1 << 16  # read at a time
 _SCANNED_BYTES = 1 << 18  # a read of this size is a part of a scan
-_LOCAL_TAIL_BYTES = 512  # the end of a file, with the footer of a few sections
-_TAIL_BYTES = 1 << 16  # the end of a file that is fetched: a request of this size costs hardly more
 T = TypeVar("T")
 
 
@@ -120,7 +118,7 @@ class SegmentFile:
         """
         try:
             with opened.reading():
-                size, footer, end = _footer(opened, width, checksum, end)
+                size, footer, end = footer_of(opened, width, checksum, end)
             if checksum is not None and checksum != footer.checksum:
                 raise form.corrupt(opened.where, "it is intact, but not the file that the manifest names")
             if not set(variable_key_words) <= set(footer.variable_words):
@@ -157,7 +155,7 @@ class SegmentFile:
         return self._indexes.loaded
 
     def settle(self) -> None:
-        """Lets go of a local copy that was evicted, so that its disk is free; a closed file has none."""
+        """Releases a local copy that was evicted, so that its disk is free; a closed file has none."""
         with suppress(ValueError):
             self._current()
 
@@ -388,39 +386,6 @@ class SegmentFile:
 
     def _corrupt(self, problem: str) -> StateCorrupt:
         return form.corrupt(self._bytes.where, problem)
-
-
-def _footer(
-    opened: OpenFile, width: int, checksum: int | None, end: bytes | None
-) -> tuple[int, Footer, bytes]:
-    """The size of a segment, its footer, verified, and its end. Of a file elsewhere only the end is read.
-
-    An end that came another way counts if it has the checksum that the manifest names.
-    """
-    if end is not None and opened.is_partial and checksum is not None:
-        with suppress(StateCorrupt):
-            place = form.footer_place(opened.where, end[-form.TRAILER_BYTES :], opened.size)
-            if place.check == checksum and place.version > 1:
-                body = end[: -form.TRAILER_BYTES]
-                return opened.size, form.parse_footer(opened.where, body, place, width), end
-    return _read_footer(opened, width)
-
-
-def _read_footer(opened: OpenFile, width: int) -> tuple[int, Footer, bytes]:
-    where, fd, size = opened.where, opened.fd, opened.size
-    ensure(opened, (max(0, size - _TAIL_BYTES), size))
-    tail = os.pread(fd, _LOCAL_TAIL_BYTES, max(0, size - _LOCAL_TAIL_BYTES))
-    if not opened.is_partial:
-        form.check_header(where, os.pread(fd, form.HEADER_BYTES, 0), width)
-    place = form.footer_place(where, tail[-form.TRAILER_BYTES :], size)
-    if opened.is_partial and place.version == 1:  # its footer does not have the width
-        ensure(opened, (0, form.HEADER_BYTES))
-        form.check_header(where, os.pread(fd, form.HEADER_BYTES, 0), width)
-    ensure(opened, (place.offset, size))
-    at = len(tail) - form.TRAILER_BYTES - 8 * place.words
-    body = tail[at : at + 8 * place.words] if at >= 0 else os.pread(fd, 8 * place.words, place.offset)
-    footer = form.parse_footer(where, body, place, width)
-    return size, footer, body + tail[-form.TRAILER_BYTES :]
 
 
 def _ensure_blocks(opened: OpenFile, index: BlockIndex, blocks: I64) -> None:

@@ -22,7 +22,7 @@ Source = Run | tuple[Segment, int]  # an ordered run in memory, or one slice of 
 
 
 class Shape(Protocol):
-    """What a merge must know of a row; `RowLayout` says it."""
+    """What a merge needs of a row; `RowLayout` has it."""
 
     @property
     def width(self) -> int: ...

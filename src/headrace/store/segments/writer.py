@@ -30,7 +30,7 @@ _BUFFER_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class SegmentMeta:
-    """What a manifest says about a segment; `checksum` names its whole content."""
+    """What a manifest records of a segment; `checksum` names its whole content."""
 
     name: str
     size: int

@@ -2,12 +2,12 @@
 
     row = key columns · ordinal · flags · the operator's accumulators · first time · last time · changed
 
-An operator that keeps its rows has one accumulator here: how many rows the session has; and a second one if
-the user says when sessions will end: the latest such time; and where rows have ends, their earliest match
-time. The ordinal tells apart the sessions of one key
-and says nothing else. A session lasts from its first time to `gap` after its last one; where rows have ends
-of their own, its last time is the latest of these, and the gap is 0. `changed` counts the
-rows folded in since the last commit; what lies in a segment of an earlier epoch says nothing there.
+An operator that keeps its rows has one accumulator here: how many rows the session has. If the user
+predicts the ends of sessions, the latest such time is a second one. Where rows have ends, their earliest
+match time is another. The ordinal only distinguishes the sessions of one key. A session lasts from its
+first time to `gap` after its last one; where rows have ends of their own, its last time is the latest of
+these, and the gap is 0. `changed` counts the rows folded in since the last commit; in a segment of an
+earlier epoch it has no meaning.
 A session is dead, without a word about it anywhere, once its last time is at or below `dead_through` of the
 watermark.
 """
@@ -156,7 +156,7 @@ class SessionLayout:
         return times
 
     def ends(self, words: U64) -> I64:
-        """When sessions are expected to end: as the user says, or a gap after their last row."""
+        """When sessions are expected to end: as the user predicts, or a gap after their last row."""
         last: I64 = np.ascontiguousarray(words[:, self.last_word]).view(np.int64) + self.window.width_us
         if self.window.ends is None:
             return last

@@ -3,7 +3,7 @@
     rows ─▶ stretches by key ─▶ laid over the key's sessions ─▶ folded ─▶ (flush) ─▶ rows, timers
 
 Invariants: the unit of storage is the hash. Where the table holds any row of a hash it holds all of them,
-and they are the newest; a segment that has a hash has all sessions that were alive when it was written.
+and they are the newest. A segment that has a hash has all sessions that were alive when it was written.
 A session on disk is found when it ends through its timer; one in memory by looking at every row.
 Threads: one transaction at a time calls in; compaction only reads segments.
 """

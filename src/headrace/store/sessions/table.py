@@ -177,7 +177,7 @@ class SessionTable(Table):
             )
 
     def _survivors(self, bytes_max: int, room_rows: int, room_heap: int) -> Ids:
-        """As the table says, less the hashes that would lose a row."""
+        """The answer of the table, less the hashes that would lose a row."""
         kept = super()._survivors(bytes_max, room_rows, room_heap)
         dropped = np.ones(len(self), np.bool_)
         dropped[kept] = False

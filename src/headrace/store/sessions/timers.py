@@ -41,7 +41,7 @@ NEWER_MANY = 24  # as many newer timers may be looked through per timer in quest
 
 @dataclass(frozen=True)
 class TimerShape:
-    """A row of one word, the hash, which is its key too; or of two, where the user says what to expect."""
+    """A row of one word, the hash, which is its key too; or of two, where the user predicts the end."""
 
     width: int = 1
     key_width: int = 1
@@ -148,7 +148,7 @@ def time_of(key: int) -> int:
 
 
 def last_end(segment: Segment) -> int:
-    """The latest end that the segment's timers say."""
+    """The latest end among the segment's timers."""
     return time_of(segment.sections[SECTION].max_hash)
 
 

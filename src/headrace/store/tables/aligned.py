@@ -27,7 +27,7 @@ _GAP = np.array([align.PAST])
 def aligned(runs: Sequence[Run], layout: RowLayout) -> Run | None:
     """The rows of ordered runs together, one per key, in the order of the runs.
 
-    None where keys share a hash: their rows may lie in any order then, and a table tells them apart.
+    None where keys share a hash: their rows may lie in any order then, and a table separates them.
     """
     hashes = np.concatenate([part for run in runs for part in (run.order, _GAP)] or [_GAP])
     starts: Ids = np.cumsum([0, *(len(run) + 1 for run in runs)], dtype=np.int64)

@@ -39,7 +39,7 @@ class Fold:
     has: np.uint64
     second: np.uint64
     column: str | None  # that it reads; None: it counts rows
-    weighted: bool = False  # a count: the column says of how many rows
+    weighted: bool = False  # a count: the column has the number of rows
 
     @classmethod
     def of(cls, layout: RowLayout, slot: AccumulatorSlot) -> Fold:

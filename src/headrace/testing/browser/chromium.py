@@ -46,7 +46,7 @@ class Browser:
     """One page of a headless chromium. Use it in a `with` statement."""
 
     def __init__(self, width: int = 1500, height: int = 930, niceness: int = 0) -> None:
-        self.hosts: set[str] = set()  # that the page has asked for something
+        self.hosts: set[str] = set()  # that the page has sent a request to
         self.errors: list[str] = []  # of the page's scripts
         self._size = f"--window-size={width},{height}"
         self._niceness = niceness

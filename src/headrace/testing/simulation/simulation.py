@@ -4,7 +4,7 @@ One seed is one simulated query: a few batches in one of the commit modes, with 
 Requests are applied or not, reported or not, slow, or late and out of order
 (`testing/simulation/weather.py`). Background jobs of all hosts run in any order, also while others wait for
 storage. A host ends at any moment of the pipeline or at any request; steps stall; tasks are given up and
-commit later; a driver that was replaced goes on; partitions move between machines; a local disk is full,
+commit later. A driver that was replaced goes on; partitions move between machines; a local disk is full,
 lost, or torn by a power loss. No Spark, no threads, no clock.
 
 Every batch must emit what a plain dict gives. A published version never changes. Only the loss of a local
@@ -54,10 +54,10 @@ class Simulation:
         self.model = Model.drawn(draw)
         self.machines = Machines(self.folder, draw, self.storage, self.weather)
         self.driver = self._driver(1)
-        self.stale: Driver | None = None  # a driver that was replaced and does not know it
+        self.stale: Driver | None = None  # a driver that was replaced and goes on
 
     def _driver(self, number: int) -> Driver:
-        """The first driver of an application: it does not know which machine has which partition."""
+        """The first driver of an application: it has no record of which machine has which partition."""
         owners = [self.randomness.choice(self.machines.all) for _ in range(self.model.partitions)]
         pins = Pins(lambda location: self.storage)
         return Driver(number, self.model, self.mode, self.storage.root, self.machines, owners, pins)
@@ -104,7 +104,7 @@ class Simulation:
     # ── drivers ──────────────────────────────────────────────────────────────────────────────
 
     def restart(self) -> None:
-        """A new start, in this application or in a new one; the driver before it may not know of it."""
+        """A new start, in this application or in a new one; the driver before it may go on."""
         before = self.driver
         self.driver = self._driver(before.number + 1)
         self.driver.spark, self.driver.begun = before.spark, list(before.begun)

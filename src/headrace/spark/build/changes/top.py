@@ -100,15 +100,15 @@ class TopRequest:
                 hint="leave the window out of groupBy, or rank the rows of a window with hr.top(…) in agg",
             )
         if isinstance(self.n, bool) or not isinstance(self.n, int) or not 0 < self.n <= N_MAX:
-            raise QueryError(f"top: n is {self.n!r}", hint=f"say a whole number from 1 to {N_MAX}")
+            raise QueryError(f"top: n is {self.n!r}", hint=f"write a whole number from 1 to {N_MAX}")
         if self.ranking not in get_args(Ranking):
             raise QueryError(
-                f"top: ranking={self.ranking!r}", hint=f"say one of {', '.join(get_args(Ranking))}"
+                f"top: ranking={self.ranking!r}", hint=f"write one of {', '.join(get_args(Ranking))}"
             )
         if self.emit not in ("changes", "changelog"):
-            raise QueryError(f"top: emit={self.emit!r}", hint='say emit="changes" or emit="changelog"')
+            raise QueryError(f"top: emit={self.emit!r}", hint='write emit="changes" or emit="changelog"')
         if not self.by:
-            raise QueryError("top needs an order", hint='say what to rank by: .top(10, by="price")')
+            raise QueryError("top needs an order", hint='name what to rank by: .top(10, by="price")')
 
     def _upsert_keys(self, keys: Sequence[Resolved | None]) -> list[str]:
         """The columns that identify a row: none, if ranks can repeat or are not shown."""
@@ -144,7 +144,7 @@ def _sign(changelog: Changelog | None, inputs: list[Field], columns: list[Column
 
 
 def written_order(df: DataFrame, written: Any) -> Written:
-    """The direction of an order: as a Column says it, else the largest first and nulls last."""
+    """The direction of an order: as a Column declares it, else the largest first and nulls last."""
     if not isinstance(written, Column) or not _DIRECTED.search(str(written)):
         return Written(written, descending=True, nulls_first=False)
     plan = df.sort(written)._jdf.queryExecution().analyzed()

@@ -21,7 +21,7 @@ On = str | Sequence[str | tuple[str | Column, str | Column]]
 
 @dataclass(frozen=True, eq=False)
 class Key:
-    """A key of the join: what each side says, in the type in which they are compared."""
+    """A key of the join: the expression of each side, in the type in which they are compared."""
 
     name: str
     written: tuple[Resolved, Resolved]
@@ -34,7 +34,7 @@ def keys_of(left: DataFrame, right: DataFrame, on: On) -> list[Key]:
     """The keys as the user wrote them, resolved against both streams."""
     pairs = _pairs(on)
     if not pairs:
-        raise QueryError("a join needs a key", hint='say on="<column>", or on=[("<left>", "<right>")]')
+        raise QueryError("a join needs a key", hint='write on="<column>", or on=[("<left>", "<right>")]')
     return [_key(left, right, pair) for pair in pairs]
 
 
@@ -43,8 +43,8 @@ def _pairs(on: Any) -> list[tuple[Any, Any]]:
         return [(on, on)]
     if not isinstance(on, list):
         raise QueryError(
-            f"on={on!r} does not say the keys of a join",
-            hint='say on="k", on=["k1", "k2"], or on=[("<left>", "<right>")] where the names differ',
+            f"on={on!r} does not name the keys of a join",
+            hint='write on="k", on=["k1", "k2"], or on=[("<left>", "<right>")] where the names differ',
         )
     return [_pair(one) for one in on]
 
@@ -54,7 +54,7 @@ def _pair(one: Any) -> tuple[Any, Any]:
         return one, one
     if isinstance(one, tuple) and len(one) == 2:
         return one[0], one[1]
-    raise QueryError(f"{one!r} in on is neither a name nor a pair", hint='say ("<left>", "<right>")')
+    raise QueryError(f"{one!r} in on is neither a name nor a pair", hint='write ("<left>", "<right>")')
 
 
 def _key(left_df: DataFrame, right_df: DataFrame, pair: tuple[Any, Any]) -> Key:

@@ -28,7 +28,7 @@ from headrace.spark.language.windows import (
 )
 
 _TIME_HINT = (
-    'say .withWatermark("<event time>", …) on it, or name a column of both streams in the '
+    'write .withWatermark("<event time>", …) on it, or name a column of both streams in the '
     'window: tumbling(…, on="<event time>")'
 )
 
@@ -95,15 +95,17 @@ class JoinRequest:
 
 def _check(request: JoinRequest) -> None:
     if not isinstance(request.window, TimeWindow):
-        raise QueryError(f"{request.window!r} is not a window", hint='say window=hr.tumbling("10 seconds")')
+        raise QueryError(
+            f"{request.window!r} is not a window", hint='write window=hr.tumbling("10 seconds")'
+        )
     if not isinstance(request.window, Tumbling | Sliding | Session):
         raise QueryError(
             f"a join takes no window of the kind {type(request.window).__name__}",
-            hint="say hr.tumbling(…), hr.sliding(…) or hr.session(…)",
+            hint="write hr.tumbling(…), hr.sliding(…) or hr.session(…)",
         )
     if isinstance(request.window, Session) and isinstance(request.window.gap, Column):
         raise QueryError(
-            "the sessions of a join have one gap", hint='say it as in hr.session("10 seconds")'
+            "the sessions of a join have one gap", hint='write it as in hr.session("10 seconds")'
         )
     if isinstance(request.window, Session) and request.window.ends is not None:
         raise QueryError("a join of sessions takes no ends=", hint="leave it out")

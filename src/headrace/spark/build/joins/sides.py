@@ -58,7 +58,7 @@ def marks_of(sides: Sides, without: str) -> tuple[Watermark, ...]:
         if not marks:
             raise QueryError(
                 f"the {name} stream of the join has no watermark, so {without}",
-                hint=f'say .withWatermark("<event time>", "10 seconds") on the {name} stream',
+                hint=f'write .withWatermark("<event time>", "10 seconds") on the {name} stream',
             )
         by_node |= {mark.node: mark for mark in marks}
     return supported(sides[LEFT].df, tuple(by_node.values()))

@@ -1,7 +1,8 @@
 """A join of two streams without a window: checks the request, and plans both sides.
 
 Rows match if their keys are equal and their event times are near enough (`between`), or less far apart than
-they are retained, or if the left row's time lies between the right row's time and a column of it (`until`).
+they are retained. With `until` they match if the left row's time lies between the right row's time
+and a column of it.
 Without any of these, every two rows of equal keys match, and rows are stored for good.
 """
 

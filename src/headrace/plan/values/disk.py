@@ -19,7 +19,7 @@ def parse_disk(text: str) -> str:
         return short
     if part is None and _SIZE.fullmatch(short) is not None:
         return short
-    raise ValueError("say a size such as 20g, a share of the free space such as 10%, or 0 for no copies")
+    raise ValueError("write a size such as 20g, a share of the free space such as 10%, or 0 for no copies")
 
 
 def disk_bytes(text: str, free_bytes: int) -> int:

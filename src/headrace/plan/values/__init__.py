@@ -1,0 +1,1 @@
+"""The values of settings: how each is parsed."""
