@@ -81,9 +81,9 @@ def _no_host_outlives_its_application(_own_temporary_files: None) -> Iterator[No
 def hosts_left() -> list[str]:
     """State hosts of this test run that are still there when they should long be gone."""
     deadline = time.monotonic() + GONE_WITHIN_S
-    while (found := _hosts()) and time.monotonic() < deadline:
+    while (hosts := _hosts()) and time.monotonic() < deadline:
         time.sleep(0.1)
-    return found
+    return hosts
 
 
 def _hosts() -> list[str]:

@@ -176,24 +176,24 @@ def outcomes(*planned: Outcome):
 @pytest.mark.parametrize("first", list(Outcome))
 @pytest.mark.parametrize("second", list(Outcome))
 def test_a_put_ends_with_the_name_holding_the_bytes(first: Outcome, second: Outcome) -> None:
-    held, clock = MemoryBlobs(), ManualClock()
-    blobs = FaultyBlobs(held, outcomes(first, second))
+    storage, clock = MemoryBlobs(), ManualClock()
+    blobs = FaultyBlobs(storage, outcomes(first, second))
     assert put_or_read(blobs, "x", b"mine", clock=clock, retry=Retry()) == b"mine"
-    assert held.get("x") == b"mine"
+    assert storage.get("x") == b"mine"
 
 
 @pytest.mark.parametrize("seed", range(40))
 def test_a_put_that_gives_up_tells_the_truth(seed: int) -> None:
-    held, clock = MemoryBlobs(), ManualClock()
-    blobs = FaultyBlobs(held, seeded_outcomes(seed, 0.9))
+    storage, clock = MemoryBlobs(), ManualClock()
+    blobs = FaultyBlobs(storage, seeded_outcomes(seed, 0.9))
     try:
         put_or_read(blobs, "x", b"mine", clock=clock, retry=Retry(tries=3))
     except TryAgain:
-        assert held.list("") == []
+        assert storage.list("") == []
     except MaybeApplied:
         assert len(clock.slept_ms) == 2
     else:
-        assert held.get("x") == b"mine"
+        assert storage.get("x") == b"mine"
 
 
 def test_another_writer_wins_and_is_returned() -> None:
@@ -205,11 +205,11 @@ def test_another_writer_wins_and_is_returned() -> None:
 @pytest.mark.parametrize("first", list(Outcome))
 @pytest.mark.parametrize("second", list(Outcome))
 def test_a_file_is_placed_through_faults(first: Outcome, second: Outcome, tmp_path: Path) -> None:
-    held, source = MemoryBlobs(), tmp_path / "s"
+    storage, source = MemoryBlobs(), tmp_path / "s"
     source.write_bytes(b"segment")
-    blobs = FaultyBlobs(held, outcomes(first, second))
+    blobs = FaultyBlobs(storage, outcomes(first, second))
     place_file(blobs, "x", source, clock=ManualClock(), retry=Retry())
-    assert held.get("x") == b"segment"
+    assert storage.get("x") == b"segment"
     assert not source.exists()
 
 

@@ -93,12 +93,12 @@ def test_what_was_put_is_read_from_the_local_disk(blobs: CachedBlobs, server: S3
     source = staged(blobs, "p/s", b"segment")
     inode = source.stat().st_ino
     blobs.put_file("p/s", source)
-    asked = len(server.requests)
+    requests = len(server.requests)
     path = blobs.local_path("p/s")
     assert path is not None
     assert path.read_bytes() == b"segment"
     assert path.stat().st_ino == inode, "the staged file itself, not a copy of it"
-    assert len(server.requests) == asked == 1
+    assert len(server.requests) == requests == 1
 
 
 def test_what_others_put_is_read_in_ranges(
@@ -247,10 +247,10 @@ def test_an_error_says_what_is_known(
     calls += [(read, lambda: blobs.get("there")), (read, lambda: blobs.list(""))]
     calls += [(read, lambda: blobs.size("there")), (read, lambda: blobs.delete("there"))]
     for expected, call in calls:
-        with pytest.raises(expected) as said:
+        with pytest.raises(expected) as error:
             call()
-        assert type(said.value) is expected
-        assert said.value.hint
+        assert type(error.value) is expected
+        assert error.value.hint
     server.faults = no_faults
     assert ("x" in blobs.list("")) == (fault is Outcome.REPLY_LOST)
 

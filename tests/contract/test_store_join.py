@@ -70,8 +70,8 @@ epochs = st.lists(
 )
 
 
-def batch_of(spec: OperatorSpec, said: list[Row]) -> pa.RecordBatch:
-    keys, sides, times, texts = zip(*said, strict=True) if said else ((),) * 4
+def batch_of(spec: OperatorSpec, rows: list[Row]) -> pa.RecordBatch:
+    keys, sides, times, texts = zip(*rows, strict=True) if rows else ((),) * 4
     marked = [side + ALONE * (key is None) for key, side in zip(keys, sides, strict=True)]
     hashes = [((-1 if key is None else key) % 3) << 60 for key in keys]  # keys 0 and 3 share one
     schema = input_schema(spec)
@@ -85,20 +85,20 @@ class Model:
 
     window: Window
     watermark: int | None = None
-    held: list[tuple[Bounds, Row]] = field(default_factory=list)
+    state: list[tuple[Bounds, Row]] = field(default_factory=list)
 
-    def epoch(self, said: list[Row], watermark: int) -> Counter[tuple[Any, ...]]:
-        timely = [(at, row) for row in said for at in self._windows(row[2]) if self._takes(at)]
+    def epoch(self, rows: list[Row], watermark: int) -> Counter[tuple[Any, ...]]:
+        timely = [(at, row) for row in rows for at in self._windows(row[2]) if self._takes(at)]
         fresh, before = {(at, row[0]) for at, row in timely}, self.watermark
-        self.held += timely
+        self.state += timely
         self.watermark = watermark
-        whole = self._sessions() if self.window.session else self.held
+        whole = self._sessions() if self.window.session else self.state
         over = [
             (at, row)
             for at, row in whole
             if at[1] <= watermark and (before is None or at[1] > before or (at, row[0]) in fresh)
         ]
-        self.held = [held for held, (at, _) in zip(self.held, whole, strict=True) if self._takes(at)]
+        self.state = [entry for entry, (at, _) in zip(self.state, whole, strict=True) if self._takes(at)]
         return joined(over)
 
     def _takes(self, bounds: Bounds) -> bool:
@@ -112,15 +112,15 @@ class Model:
 
     def _sessions(self) -> list[tuple[Bounds, Row]]:
         """Each row with the session of its key that it is in."""
-        self.held.sort(key=lambda at: (repr(at[1][0]), at[1][2]))
-        found: list[list[tuple[Bounds, Row]]] = []
-        for (start, end), row in self.held:
-            last = found[-1] if found else []
+        self.state.sort(key=lambda at: (repr(at[1][0]), at[1][2]))
+        sessions: list[list[tuple[Bounds, Row]]] = []
+        for (start, end), row in self.state:
+            last = sessions[-1] if sessions else []
             if last and last[-1][1][0] == row[0] and start <= last[-1][0][1]:
                 last.append(((last[0][0][0], end), row))
             else:
-                found.append([((start, end), row)])
-        return [((of[0][0][0], of[-1][0][1]), row) for of in found for _, row in of]
+                sessions.append([((start, end), row)])
+        return [((of[0][0][0], of[-1][0][1]), row) for of in sessions for _, row in of]
 
 
 def joined(over: list[tuple[Bounds, Row]]) -> Counter[tuple[Any, ...]]:
@@ -142,9 +142,9 @@ def joined(over: list[tuple[Bounds, Row]]) -> Counter[tuple[Any, ...]]:
     return out
 
 
-def run(lab: StoreLab, said: list[Row], watermark: int, *, commit: bool) -> Counter[tuple[Any, ...]]:
+def run(lab: StoreLab, rows: list[Row], watermark: int, *, commit: bool) -> Counter[tuple[Any, ...]]:
     lab.begin()
-    lab.store.apply(batch_of(lab.spec, said))
+    lab.store.apply(batch_of(lab.spec, rows))
     write = lab.store.gather(watermark)
     emitted = rows_of(lab.store.results(watermark))
     written = write()
@@ -159,12 +159,12 @@ def run(lab: StoreLab, said: list[Row], watermark: int, *, commit: bool) -> Coun
 @settings(max_examples=40, deadline=None)
 @given(epochs, st.sampled_from([1 << 12, 64 << 20]))
 def test_a_join_equals_its_definition(
-    store: StoreName, window: Window, said: list[tuple[list[Row], int, str]], share_bytes: int
+    store: StoreName, window: Window, batches: list[tuple[list[Row], int, str]], share_bytes: int
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
         spec = replace(SPEC, window=window, store=store)
         lab, model, watermark = StoreLab(spec, Path(folder), share_bytes), Model(window), 0
-        for batch, step, action in [*said, ([], 1000, "commit")]:
+        for batch, step, action in [*batches, ([], 1000, "commit")]:
             watermark += step
             if action == "crash":
                 run(lab, batch, watermark, commit=False)

@@ -369,12 +369,12 @@ def test_rows_meet_the_newest_generation(
             listed += [(key, LEFT, 0, f"l{at}") for at, key in enumerate(keys)]
             expected: Out = Counter()
             for at, key in enumerate(keys):
-                found = [text for of, text in newest if of == key]
+                partners = [text for of, text in newest if of == key]
                 if how in ("inner", "left"):
-                    expected.update((key, f"l{at}", text) for text in found)
-                if not found and how == "left":
+                    expected.update((key, f"l{at}", text) for text in partners)
+                if not partners and how == "left":
                     expected[key, f"l{at}", None] += 1
-                if how == ("semi" if found else "anti"):
+                if how == ("semi" if partners else "anti"):
                     expected[key, f"l{at}"] += 1
             if end == "crash":
                 run(lab, listed, 0, commit=False, batch=table_batch)

@@ -50,17 +50,17 @@ class TestRocksDB(StoreContract):
         self, looking: OperatorSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """RocksDB holds a block in memory for each of them."""
-        asked: list[int] = []
+        sizes: list[int] = []
         get_many = Database.get_many
         monkeypatch.setattr(
-            Database, "get_many", lambda self, keys: asked.append(len(keys)) or get_many(self, keys)
+            Database, "get_many", lambda self, keys: sizes.append(len(keys)) or get_many(self, keys)
         )
         lab, model = self.lab(looking, tmp_path), StoreModel(looking)
         for number in range(3):
             check(lab, model, [Row(key, number * SECOND, key) for key in range(50)], 0)
             lab.reopen()
-        assert sum(asked) >= 100
-        assert max(asked) == 3
+        assert sum(sizes) >= 100
+        assert max(sizes) == 3
 
     @pytest.mark.parametrize("swept", [folding(SESSION, "final"), keeping(SESSION)], ids=["folds", "keeps"])
     def test_dead_rows_are_swept_out_of_what_lives_on(
@@ -73,8 +73,8 @@ class TestRocksDB(StoreContract):
             now = number * 3 * SECOND
             fresh = [Row(number * 40 + key, now + draw.randrange(SECOND), key) for key in range(40)]
             check(lab, model, [*fresh, Row(3, now, number)], now - SECOND)
-        held = lab.store.database.keys(b"\x00", b"\xfe")
-        assert 40 < len(held) < 800, "a thousand keys had sessions, few of them are alive"
+        keys = lab.store.database.keys(b"\x00", b"\xfe")
+        assert 40 < len(keys) < 800, "a thousand keys had sessions, few of them are alive"
         lab.reopen()
         check(lab, model, [Row(7, 25 * 3 * SECOND, 1)], 200 * SECOND)
 

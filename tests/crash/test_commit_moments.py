@@ -61,35 +61,35 @@ class Query:
 
     def die(self, probe: Probe, first: int = 0) -> int:
         """Run batches in a process that `probe` kills; the last batch that it acknowledged."""
-        child, told = self._fork(probe, first)
-        with told:
-            said = told.read()
+        child, pipe = self._fork(probe, first)
+        with pipe:
+            batches = pipe.read()
         self._bury(child)
-        return said[-1] if said else first - 1
+        return batches[-1] if batches else first - 1
 
     def stop_after(self, probe: Probe, last: int) -> None:
         """Run batches in a process that is killed when it has acknowledged batch `last`."""
-        child, told = self._fork(probe, 0)
-        with told:
-            said = b"".join(told.read(1) for _ in range(last + 1))
-        assert said == bytes(range(last + 1))
+        child, pipe = self._fork(probe, 0)
+        with pipe:
+            batches = b"".join(pipe.read(1) for _ in range(last + 1))
+        assert batches == bytes(range(last + 1))
         os.kill(child, signal.SIGKILL)
         self._bury(child)
 
     def _fork(self, probe: Probe, first: int) -> tuple[int, IO[bytes]]:
-        told, tell = os.pipe()
+        reader, writer = os.pipe()
         child = os.fork()
         if child == 0:
             try:
                 service = self.serve(probe)
                 for number in range(first, len(BATCHES)):
                     self.run(service, number)
-                    os.write(tell, bytes([number]))
+                    os.write(writer, bytes([number]))
                 service.close()
             finally:
                 os._exit(3)
-        os.close(tell)
-        return child, os.fdopen(told, "rb", buffering=0)
+        os.close(writer)
+        return child, os.fdopen(reader, "rb", buffering=0)
 
     def _bury(self, child: int) -> None:
         _, status = os.waitpid(child, 0)

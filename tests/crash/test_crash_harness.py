@@ -55,16 +55,16 @@ def test_plans_spread_over_targets_moments_queries_and_modes() -> None:
 
 @pytest.mark.parametrize("kind", ALL_KINDS)
 def test_every_input_has_what_the_rounds_are_about(kind: Kind) -> None:
-    found = expected(kind, batches(5))
-    assert sum(map(bool, found.emitted)) >= 3
-    assert all(found.state.values())
+    outcome = expected(kind, batches(5))
+    assert sum(map(bool, outcome.emitted)) >= 3
+    assert all(outcome.state.values())
     if kind in KINDS and kind not in ("running", "processor"):
-        assert found.late_rows["narrow"] > 0
+        assert outcome.late_rows["narrow"] > 0
     if kind == "late":
-        given = Counter(row[:3] for output in found.emitted for row in output)
+        given = Counter(row[:3] for output in outcome.emitted for row in output)
         assert max(given.values()) > 1
     if kind in ("join", "session_join"):
-        rows = [row for output in found.emitted for row in output]
+        rows = [row for output in outcome.emitted for row in output]
         assert any(row[0] is None for row in rows)
         assert {(row[-4] is None, row[-2] is None) for row in rows} == {
             (False, False),
@@ -81,65 +81,70 @@ LATE, CLOSING = NARROW_US // SECOND - 1, (NARROW_US + DELAY_US) // SECOND
 
 
 def test_the_model_by_hand() -> None:
-    found = expected("window", [[_row(0), _row(LATE)], [_row(CLOSING)], [_row(LATE), _row(CLOSING)]])
-    assert found.emitted == [Counter(), Counter([("u", 1, 0, 2, 1.0, 7, "n")]), Counter()]
-    assert found.late_rows == {"narrow": 1}
-    assert found.state == {"narrow": Counter([("u", 1, NARROW_US, 2, 1.0, 7, "n")])}
+    outcome = expected("window", [[_row(0), _row(LATE)], [_row(CLOSING)], [_row(LATE), _row(CLOSING)]])
+    assert outcome.emitted == [Counter(), Counter([("u", 1, 0, 2, 1.0, 7, "n")]), Counter()]
+    assert outcome.late_rows == {"narrow": 1}
+    assert outcome.state == {"narrow": Counter([("u", 1, NARROW_US, 2, 1.0, 7, "n")])}
 
 
 def test_a_running_aggregate_by_hand() -> None:
-    found = expected("running", [[_row(0), _row(9, None, 8)], [_row(1, user=None)]])
+    outcome = expected("running", [[_row(0), _row(9, None, 8)], [_row(1, user=None)]])
     groups = [("u", 1, 2, 0.5, 8, "n"), (None, 1, 1, 0.5, 7, "n")]
-    assert found.emitted == [Counter(groups[:1]), Counter(groups[1:])]
-    assert found.state == {"running": Counter(groups)}
+    assert outcome.emitted == [Counter(groups[:1]), Counter(groups[1:])]
+    assert outcome.state == {"running": Counter(groups)}
 
 
 def test_chained_windows_by_hand() -> None:
-    found = expected("chained", [[_row(0), _row(31)], [_row(41)], [_row(71)]])
-    assert found.emitted == [Counter(), Counter(), Counter([("u", 0, 3, 1.5, 7, "n")])]
-    assert found.state == {"narrow": Counter([("u", 1, 2 * NARROW_US, 1, 0.5, 7, "n")]), "wide": Counter()}
+    outcome = expected("chained", [[_row(0), _row(31)], [_row(41)], [_row(71)]])
+    assert outcome.emitted == [Counter(), Counter(), Counter([("u", 0, 3, 1.5, 7, "n")])]
+    assert outcome.state == {
+        "narrow": Counter([("u", 1, 2 * NARROW_US, 1, 0.5, 7, "n")]),
+        "wide": Counter(),
+    }
 
 
 def test_sliding_windows_by_hand() -> None:
     """A row that comes when one of its three windows is closed is in the other two, and not late."""
-    found = expected("sliding", [[_row(25)], [_row(41), _row(5)], [_row(9), _row(12)]])
-    assert [{row[2] // SECOND: row[3] for row in output} for output in found.emitted] == [
+    outcome = expected("sliding", [[_row(25)], [_row(41), _row(5)], [_row(9), _row(12)]])
+    assert [{row[2] // SECOND: row[3] for row in output} for output in outcome.emitted] == [
         {},
         {-10: 1, 0: 2},
         {},
     ]
-    assert found.late_rows == {"narrow": 1}
-    held = {row[2] // SECOND: row[3] for row in found.state["narrow"]}
-    assert held == {10: 2, 20: 2, 30: 1, 40: 1}
+    assert outcome.late_rows == {"narrow": 1}
+    state = {row[2] // SECOND: row[3] for row in outcome.state["narrow"]}
+    assert state == {10: 2, 20: 2, 30: 1, 40: 1}
 
 
 @pytest.mark.parametrize("kind", ["session", "session_median"])
 def test_sessions_by_hand(kind: Kind) -> None:
     """Two sessions become one; a row whose own session is over is late, though it touches an open one."""
-    found = expected(kind, [[_row(0), _row(7), _row(3.5)], [_row(20)], [_row(5), _row(9)], [_row(30)]])
-    assert not any(found.emitted[:3])
-    assert found.late_rows == {"narrow": 1}
+    outcome = expected(kind, [[_row(0), _row(7), _row(3.5)], [_row(20)], [_row(5), _row(9)], [_row(30)]])
+    assert not any(outcome.emitted[:3])
+    assert outcome.late_rows == {"narrow": 1}
     spans = [
         {(row[2] / SECOND, row[3] / SECOND, row[4]) for row in output}
-        for output in (found.emitted[3], found.state["narrow"])
+        for output in (outcome.emitted[3], outcome.state["narrow"])
     ]
     assert spans == [{(0, 13, 4)}, {(20, 24, 1), (30, 34, 1)}]
 
 
 def test_lateness_by_hand() -> None:
     """A window comes again for a row within its lateness; a window that never came is the state."""
-    found = expected("late", [[_row(12), _row(38)], [_row(15), _row(52)], [_row(14), _row(58)], [_row(16)]])
-    given = [{row[2] // SECOND: row[3] for row in output} for output in found.emitted]
+    outcome = expected(
+        "late", [[_row(12), _row(38)], [_row(15), _row(52)], [_row(14), _row(58)], [_row(16)]]
+    )
+    given = [{row[2] // SECOND: row[3] for row in output} for output in outcome.emitted]
     assert given == [{-13: 1, -3: 1, 7: 1}, {-3: 2, 7: 2, 17: 1}, {7: 3, 27: 2}, {}]
-    assert found.late_rows == {"narrow": 1}
-    assert {row[2] // SECOND: row[3] for row in found.state["narrow"]} == {37: 3, 47: 2, 57: 1}
+    assert outcome.late_rows == {"narrow": 1}
+    assert {row[2] // SECOND: row[3] for row in outcome.state["narrow"]} == {37: 3, 47: 2, 57: 1}
 
 
 def test_a_join_over_sessions_by_hand() -> None:
     """Rows of both streams make one session."""
     rows = [_row(0, bid=1), _row(3, 0.25, bid=-1), _row(6, bid=2)]
-    found = expected("session_join", [rows, [_row(30)], [_row(30, bid=-7)]])
-    assert found.emitted[2] == Counter(("u", 1, 0, 10 * SECOND, bid, "n", -1, 0.25) for bid in (1, 2))
+    outcome = expected("session_join", [rows, [_row(30)], [_row(30, bid=-7)]])
+    assert outcome.emitted[2] == Counter(("u", 1, 0, 10 * SECOND, bid, "n", -1, 0.25) for bid in (1, 2))
 
 
 def test_ranks_by_hand() -> None:
@@ -151,9 +156,9 @@ def test_a_join_by_hand() -> None:
     """A window closes when both streams have passed it; a null key is equal to nothing."""
     rows = [_row(0, bid=1), _row(1, bid=2), _row(2, 0.25, bid=-1)]
     alone = [_row(0, bid=5, user=None), _row(0, bid=-5, user=None)]
-    found = expected("join", [rows + alone, [_row(CLOSING)], [_row(CLOSING, bid=-7)]])
-    assert found.emitted[1] == Counter()
-    assert found.emitted[2] == Counter(
+    outcome = expected("join", [rows + alone, [_row(CLOSING)], [_row(CLOSING, bid=-7)]])
+    assert outcome.emitted[1] == Counter()
+    assert outcome.emitted[2] == Counter(
         [
             ("u", 1, 0, 1, "n", -1, 0.25),
             ("u", 1, 0, 2, "n", -1, 0.25),
@@ -164,9 +169,9 @@ def test_a_join_by_hand() -> None:
 
 
 def test_a_function_by_hand() -> None:
-    found = expected("apply", [[_row(0, 2.0), _row(1)], [_row(CLOSING, None)]])
-    assert found.emitted[1] == Counter([("u", 1, 0, 2, 1.5, "n|n")])
-    assert found.state == {"narrow": Counter([("u", 1, NARROW_US, CLOSING * SECOND, None, 7, "n")])}
+    outcome = expected("apply", [[_row(0, 2.0), _row(1)], [_row(CLOSING, None)]])
+    assert outcome.emitted[1] == Counter([("u", 1, 0, 2, 1.5, "n|n")])
+    assert outcome.state == {"narrow": Counter([("u", 1, NARROW_US, CLOSING * SECOND, None, 7, "n")])}
 
 
 def test_a_file_that_spark_had_noted_joins_the_next_batch(tmp_path: Path) -> None:
@@ -174,8 +179,8 @@ def test_a_file_that_spark_had_noted_joins_the_next_batch(tmp_path: Path) -> Non
     offsets = tmp_path / "offsets"
     offsets.mkdir()
     for number, ends in enumerate([(0, 0), (2, 1), (3, 3)]):
-        said = [json.dumps({"logOffset": end}) for end in ends]
-        (offsets / str(number)).write_text("\n".join(["v1", "{}", *said]))
+        lines = [json.dumps({"logOffset": end}) for end in ends]
+        (offsets / str(number)).write_text("\n".join(["v1", "{}", *lines]))
     (offsets / ".2.crc").touch()
     files = [[_row(number, bid=1), _row(number, bid=-1)] for number in range(4)]
     read = batches_as_read(files, ends_of(tmp_path))
@@ -209,13 +214,13 @@ def _sink(folder: Path, rows: list[tuple[str, int]]) -> None:
     ],
 )
 def test_the_verdict_sees_losses_and_doubles(
-    tmp_path: Path, rows: list[tuple[str, int]], said: list[str]
+    tmp_path: Path, rows: list[tuple[str, int]], parts: list[str]
 ) -> None:
     _sink(tmp_path, rows)
     model = Expected(emitted=[Counter([("a", 1), ("b", 2)])])
-    found = crash_verdict.output_problems(tmp_path, model)
-    assert len(found) == len(said)
-    assert all(part in line for part, line in zip(said, found, strict=True))
+    problems = crash_verdict.output_problems(tmp_path, model)
+    assert len(problems) == len(parts)
+    assert all(part in line for part, line in zip(parts, problems, strict=True))
 
 
 def test_the_verdict_sees_what_is_left_in_the_log(tmp_path: Path) -> None:

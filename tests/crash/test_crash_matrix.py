@@ -22,11 +22,15 @@ WITHIN_S = 60.0  # far more than a thread needs to reach its moment
 
 
 def test_every_moment_meets_every_victim_and_every_mode_in_which_it_occurs() -> None:
-    found = [case.combination for case in matrix()]
-    assert len(found) == len(set(found)) == 112
-    assert {(one.moment, one.victim) for one in found} == {(m, v) for m in MOMENTS for v in VICTIMS}
-    assert {(one.victim, one.commit) for one in found} == {(v, c) for v in VICTIMS for c in COMMIT_MODES}
-    left_out = {(m, c) for m in MOMENTS for c in COMMIT_MODES} - {(one.moment, one.commit) for one in found}
+    combinations = [case.combination for case in matrix()]
+    assert len(combinations) == len(set(combinations)) == 112
+    assert {(one.moment, one.victim) for one in combinations} == {(m, v) for m in MOMENTS for v in VICTIMS}
+    assert {(one.victim, one.commit) for one in combinations} == {
+        (v, c) for v in VICTIMS for c in COMMIT_MODES
+    }
+    left_out = {(m, c) for m in MOMENTS for c in COMMIT_MODES} - {
+        (one.moment, one.commit) for one in combinations
+    }
     behind = (Moment.LOGGING, Moment.LOGGED, Moment.UPLOADING, Moment.UPLOADED, Moment.RETIRED)
     assert left_out == {(moment, "sync") for moment in behind}
     assert all(any(occurs(moment, mode) for mode in COMMIT_MODES) for moment in MOMENTS)

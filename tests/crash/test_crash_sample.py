@@ -36,8 +36,8 @@ MOMENTS = [pytest.param(BEHIND, id="behind"), pytest.param(MORE, id="more", mark
 
 @pytest.mark.parametrize(("seed", "kind", "commit"), ROUNDS)
 def test_killed_anywhere(seed: int, kind: Kind, commit: CommitMode) -> None:
-    said: list[str] = []
-    assert run_round(plan(seed, kind, commit), said.append), "\n".join(said)
+    report: list[str] = []
+    assert run_round(plan(seed, kind, commit), report.append), "\n".join(report)
 
 
 @pytest.mark.long
@@ -45,19 +45,19 @@ def test_killed_anywhere(seed: int, kind: Kind, commit: CommitMode) -> None:
 def test_killed_anywhere_with_versions_in_sparks_commit_log(
     seed: int, kind: Kind, commit: CommitMode
 ) -> None:
-    said: list[str] = []
-    assert run_round(plan(seed, kind, commit), said.append, FORMAT_2), "\n".join(said)
+    report: list[str] = []
+    assert run_round(plan(seed, kind, commit), report.append, FORMAT_2), "\n".join(report)
 
 
 @pytest.mark.long
 def test_killed_at_a_moment_with_versions_in_sparks_commit_log() -> None:
-    said: list[str] = []
+    report: list[str] = []
     cases = [case for moment in (*BEHIND, *MORE) for case in matrix(*moment)]
-    assert run_cases(iter(cases), said.append, FORMAT_2), "\n".join(said)
+    assert run_cases(iter(cases), report.append, FORMAT_2), "\n".join(report)
 
 
 @pytest.mark.parametrize("moments", MOMENTS)
 def test_killed_at_a_moment(moments: Moments) -> None:
-    said: list[str] = []
+    report: list[str] = []
     cases = [case for moment in moments for case in matrix(*moment)]
-    assert run_cases(iter(cases), said.append), "\n".join(said)
+    assert run_cases(iter(cases), report.append), "\n".join(report)

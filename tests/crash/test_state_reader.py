@@ -87,9 +87,9 @@ def test_the_open_windows_are_read(
         model.epoch(rows, seen_ms * MS)
     service.close()
     state = read_state(tmp_path / "shared", "q", "op", 3)
-    held = [model.answer(group) for group in model.groups.values()]
-    assert held
-    assert Counter(map(repr, rows_of(state.table.to_batches()))) == Counter(map(repr, held))
+    answers = [model.answer(group) for group in model.groups.values()]
+    assert answers
+    assert Counter(map(repr, rows_of(state.table.to_batches()))) == Counter(map(repr, answers))
     assert state.late_rows == model.late_rows
 
 

@@ -179,13 +179,13 @@ class Joined:
         for key, number, start, end in self.right.rows():
             same = () if self._views else (start, end)
             right[key, (end - 1) // width, same].append(number)
-        found = []
+        pairs = []
         for key, number, start, end in self.left.rows():
             same = () if self._views else (start, end)
             slot = (end - 1) // width
             bounds = (start, end) if self.inner_time else (slot * width, (slot + 1) * width)
-            found += [(key, number * 3 + other, *bounds) for other in right[key, slot, same] or [0]]
-        return found
+            pairs += [(key, number * 3 + other, *bounds) for other in right[key, slot, same] or [0]]
+        return pairs
 
     def is_bounded(self) -> bool:
         return self.left.is_bounded() and self.right.is_bounded()

@@ -97,13 +97,13 @@ def _sparks(function: str, column: str) -> Column:
 
 def by_group(rows: list[Row], case: Case) -> Rows:
     """Rows by the text of their keys and window; a group that comes twice is an error of its own."""
-    found: Rows = {}
+    groups: Rows = {}
     for row in rows:
         values = row.asDict(recursive=True)
         group = repr([plain(values[name]) for name in (*case.keys, "window") if name in values])
-        assert group not in found, f"{group} came twice in one batch"
-        found[group] = {f"{f}_{c}": plain(values[f"{f}_{c}"]) for f, c in case.aggregates}
-    return found
+        assert group not in groups, f"{group} came twice in one batch"
+        groups[group] = {f"{f}_{c}": plain(values[f"{f}_{c}"]) for f, c in case.aggregates}
+    return groups
 
 
 def plain(value: Any) -> Any:
@@ -116,13 +116,13 @@ def plain(value: Any) -> Any:
 
 def differences(got: Rows, want: Rows) -> list[str]:
     """What differs, in words; variances may differ by rounding."""
-    said = [f"missing {group}" for group in want.keys() - got.keys()]
-    said += [f"not expected {group}" for group in got.keys() - want.keys()]
+    lines = [f"missing {group}" for group in want.keys() - got.keys()]
+    lines += [f"not expected {group}" for group in got.keys() - want.keys()]
     for group in got.keys() & want.keys():
         for name, value in want[group].items():
             if not _same(name, got[group][name], value):
-                said.append(f"{group} {name}: {got[group][name]!r}, not {value!r}")
-    return sorted(said)
+                lines.append(f"{group} {name}: {got[group][name]!r}, not {value!r}")
+    return sorted(lines)
 
 
 def _same(name: str, got: Any, want: Any) -> bool:

@@ -56,7 +56,7 @@ def test_in_ansi_mode_the_query_stops(
 ) -> None:
     ansi(True)
     rows = spark.createDataFrame(ROWS, SCHEMA).coalesce(1)
-    with pytest.raises(StreamingQueryException) as said:
+    with pytest.raises(StreamingQueryException) as error:
         run(rows, tmp_path, x=hr.sum(column))
-    assert "ArithmeticOverflow" in str(said.value)
-    assert kind in str(said.value)
+    assert "ArithmeticOverflow" in str(error.value)
+    assert kind in str(error.value)

@@ -25,12 +25,12 @@ AGGREGATES = ("count", "sum", "min", "max", "avg", "stddev")
 
 def rows_of(rng: random.Random, batch: int) -> list[tuple[Any, ...]]:
     """Times of a batch reach two minutes ahead, less than the delay; some are a whole gap apart."""
-    found = []
+    sessions = []
     for index in range(ROWS):
         seconds = batch * 60 + rng.choice([rng.randrange(120), rng.randrange(18) * 7])
         late = dt.timedelta(seconds=seconds, microseconds=rng.choice([0, 1, index]))
         maybe = rng.random() < 0.1
-        found.append(
+        sessions.append(
             (
                 None if maybe else rng.choice(["a", "b", "c", ""]),
                 rng.randrange(3),
@@ -40,7 +40,7 @@ def rows_of(rng: random.Random, batch: int) -> list[tuple[Any, ...]]:
                 rng.choice([None, "x", "long " * 20, ""]),
             )
         )
-    return found
+    return sessions
 
 
 def written(spark: SparkSession, batches: list[list[tuple[Any, ...]]], folder: Path) -> DataFrame:

@@ -96,26 +96,28 @@ def run(spark: SparkSession, folder: Path, kind: Any, out: str) -> str:
 
 def hosts_of(spark: SparkSession, query: str) -> list[dict[str, Any]]:
     """The hosts that hold state of the query: who they are and which partitions they have."""
-    found = []
+    hosts = []
     for machine, host in coordinator_for(spark).hosts().items():
-        held = [part["partition"] for part in host.status["partitions"] if part["query"] == query]
-        if held:
-            found.append({"machine": machine, "addresses": host.addresses, "partitions": sorted(held)})
-    return found
+        partitions = [part["partition"] for part in host.status["partitions"] if part["query"] == query]
+        if partitions:
+            hosts.append(
+                {"machine": machine, "addresses": host.addresses, "partitions": sorted(partitions)}
+            )
+    return hosts
 
 
 def main(folder: Path) -> None:
     cloudpickle.register_pickle_by_value(sys.modules[__name__])
     spark = session(folder)
-    said: dict[str, Any] = {}
+    report: dict[str, Any] = {}
     for kind in ("window", "running"):
         query = run(spark, folder, kind, kind)
-        said[kind] = {"query": query, "hosts": settled_hosts(spark, query)}
+        report[kind] = {"query": query, "hosts": settled_hosts(spark, query)}
     spark.conf.set("spark.headrace.host.per", "executor")
     query = run(spark, folder, "running", "travelling")
-    said["travelling"] = {"query": query, "hosts": settled_hosts(spark, query)}
+    report["travelling"] = {"query": query, "hosts": settled_hosts(spark, query)}
     spark.stop()
-    (folder / "said.json").write_text(json.dumps(said))
+    (folder / "said.json").write_text(json.dumps(report))
 
 
 def redo(folder: Path) -> None:
@@ -142,8 +144,8 @@ def redo(folder: Path) -> None:
     run(spark, folder, "running", "redo")
     hosts = settled_hosts(spark, query)
     spark.stop()
-    said = {"query": query, "dead": dead, "published": published, "before": before, "hosts": hosts}
-    (folder / "said.json").write_text(json.dumps(said))
+    report = {"query": query, "dead": dead, "published": published, "before": before, "hosts": hosts}
+    (folder / "said.json").write_text(json.dumps(report))
 
 
 def pinned(folder: Path) -> None:
@@ -173,17 +175,17 @@ def pinned(folder: Path) -> None:
     for host in killed:  # one without partitions is not started again, and nobody else cleans up
         for name in ("unix", "door"):
             remove_socket(Path(host.addresses[name].removeprefix("grpc+unix://")))
-    said = {"query": query, "published": published, "before": before, "hosts": hosts}
-    (folder / "said.json").write_text(json.dumps(said))
+    report = {"query": query, "published": published, "before": before, "hosts": hosts}
+    (folder / "said.json").write_text(json.dumps(report))
 
 
 def settled_hosts(spark: SparkSession, query: str) -> list[dict[str, Any]]:
     """Hosts as they are once every partition has been told of in a heartbeat."""
     deadline = time.monotonic() + 30
     while True:
-        found = hosts_of(spark, query)
-        if sum(len(host["partitions"]) for host in found) >= PARTITIONS or time.monotonic() > deadline:
-            return found
+        hosts = hosts_of(spark, query)
+        if sum(len(host["partitions"]) for host in hosts) >= PARTITIONS or time.monotonic() > deadline:
+            return hosts
         time.sleep(0.2)
 
 

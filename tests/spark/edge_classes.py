@@ -57,12 +57,12 @@ class Odd(StatefulProcessor):
             yield from self._seen(key, f"row {row.v % len(VALUES[0])}")
 
     def _seen(self, key: Any, when: str) -> Iterator[Row]:
-        for name, value in self._found():
+        for name, value in self._contents():
             fields = [None] * len(VALUES) if value is None else value
             for at, field in enumerate(fields):
                 yield Row(id=key[0], what=f"{when} {name} {at}", seen=f"{type(value).__name__} {field!r}")
 
-    def _found(self) -> Iterator[tuple[str, Any]]:
+    def _contents(self) -> Iterator[tuple[str, Any]]:
         yield "value", self.value.get()
         yield from (("item", item) for item in self.values.get())
         yield from ((f"entry {key}", value) for key, value in self.by_name.iterator())

@@ -108,7 +108,7 @@ class Oracle:
         return database
 
     def _sessions(self, result: str) -> Rows:
-        found: Rows = []
+        sessions: Rows = []
         with self._database(("bids",)) as database:
             database.execute("create table open as select bidder, price, t from bids limit 0")
             marks = database.execute("select batch, before, after from marks order by batch").fetchall()
@@ -119,9 +119,9 @@ class Oracle:
                 )
                 database.execute(_SESSIONS)
                 database.execute(_CLOSED.format(what=result), [after])
-                found += database.execute('select bidder, start, "end", result from closed').fetchall()
+                sessions += database.execute('select bidder, start, "end", result from closed').fetchall()
                 database.execute(
                     "create or replace table open as select bidder, price, t from cut "
                     "anti join closed using (bidder, session)"
                 )
-        return sorted(found)
+        return sorted(sessions)

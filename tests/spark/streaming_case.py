@@ -85,8 +85,8 @@ class Case:
 
     def files(self) -> dict[str, bytes]:
         """Every file of the state, to see that nothing touches it."""
-        found = (path for path in self.state.rglob("*") if path.is_file())
-        return {str(path.relative_to(self.state)): path.read_bytes() for path in found}
+        paths = (path for path in self.state.rglob("*") if path.is_file())
+        return {str(path.relative_to(self.state)): path.read_bytes() for path in paths}
 
     def copied(self, to: Path) -> Case:
         """The same query as after a move to another folder; no host has its state in memory."""

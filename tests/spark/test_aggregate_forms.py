@@ -174,10 +174,10 @@ def test_distinct_counts_of_windows_are_sparks(spark: SparkSession, tmp_path: Pa
         "window(ts, '100 seconds')": list(latest(run(changes, tmp_path / "b"), 2).values()),
     }
     spark.read.parquet(str(tmp_path / "in")).createOrReplaceTempView("rows")
-    for window, found in ours.items():
+    for window, results in ours.items():
         expected = spark.sql(f"SELECT k, {window} AS w, count(DISTINCT s) FROM rows GROUP BY 1, 2")
         known = {tuple(row) for row in expected.collect() if row[1].end.year < 2050}
-        assert {row for row in found if row[1].end.year < 2050} == known
+        assert {row for row in results if row[1].end.year < 2050} == known
 
 
 def test_approximate_counts_are_within_their_error(spark: SparkSession, tmp_path: Path) -> None:

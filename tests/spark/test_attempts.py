@@ -131,10 +131,10 @@ def fail_first_attempt(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordB
     """Takes everything, so that the operator before it has committed, and then fails once."""
     from pyspark import TaskContext
 
-    taken = list(batches)
+    results = list(batches)
     if TaskContext.get().attemptNumber() == 0:
         raise ValueError("lost after the commit")
-    yield from taken
+    yield from results
 
 
 @pytest.mark.spark

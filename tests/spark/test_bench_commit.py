@@ -78,6 +78,6 @@ def test_every_side_is_measured(spark: SparkSession, tmp_path: Path) -> None:
         ("large", "async"),
         ("large", "spark"),
     }
-    for (_, side, _), found in bench.outcomes.items():
-        assert found.batches == (1, 2, 3)
-        assert side == "spark" or all(ms > 0 for ms in found.critical_ms)
+    for (_, side, _), outcome in bench.outcomes.items():
+        assert outcome.batches == (1, 2, 3)
+        assert side == "spark" or all(ms > 0 for ms in outcome.critical_ms)

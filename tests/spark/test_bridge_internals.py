@@ -22,8 +22,8 @@ Seen = tuple[int, int, int, int, int]  # operator id, batch, partitions, late an
 
 def nodes(plan: Any, name: str) -> list[Any]:
     below = [plan.children().apply(at) for at in range(plan.children().size())]
-    found = [one for child in below for one in nodes(child, name)]
-    return [plan, *found] if plan.getClass().getSimpleName() == name else found
+    matches = [one for child in below for one in nodes(child, name)]
+    return [plan, *matches] if plan.getClass().getSimpleName() == name else matches
 
 
 def seen(case: Case, df: DataFrame, kind: str, late: str, evict: str) -> list[list[Seen]]:

@@ -56,8 +56,8 @@ def driven(folder: Path, *how: str, bridge: str = "jvm") -> dict[str, Any]:
         check=False,
     )
     assert done.returncode == 0, done.stderr[-4000:]
-    said: dict[str, Any] = json.loads((folder / "said.json").read_text())
-    return said
+    report: dict[str, Any] = json.loads((folder / "said.json").read_text())
+    return report
 
 
 def model(kind: Kind) -> Expected:
@@ -66,12 +66,12 @@ def model(kind: Kind) -> Expected:
 
 @pytest.mark.parametrize("kind", ["window", "running"])
 def test_two_executors_find_what_one_finds(ran: tuple[Path, dict[str, Any]], kind: Kind) -> None:
-    folder, said = ran
+    folder, report = ran
     for batch, wanted in enumerate(model(kind).emitted):
         assert emitted(folder / kind, batch) == wanted
     for operator, groups in model(kind).state.items():
         state = read_state(
-            folder / kind / "ck" / "headrace-state", said[kind]["query"], operator, FILES - 1
+            folder / kind / "ck" / "headrace-state", report[kind]["query"], operator, FILES - 1
         )
         assert Counter(plain_rows(state)) == groups
 
@@ -85,8 +85,8 @@ def test_executors_of_one_machine_share_its_host(ran: tuple[Path, dict[str, Any]
 def test_with_a_host_per_executor_partitions_stay_and_batches_travel(
     ran: tuple[Path, dict[str, Any]], bridge: str
 ) -> None:
-    folder, said = ran
-    hosts = said["travelling"]["hosts"]
+    folder, report = ran
+    hosts = report["travelling"]["hosts"]
     assert len(hosts) == 2
     assert all(host["addresses"]["tcp"].startswith("grpc+tcp://127.0.0.1:") for host in hosts)
     assert sorted(number for host in hosts for number in host["partitions"]) == [0, 1, 2]
@@ -106,12 +106,12 @@ def read(path: Path) -> list[dict[str, Any]]:
 
 
 def test_results_are_the_same_wherever_the_state_is(ran: tuple[Path, dict[str, Any]]) -> None:
-    folder, said = ran
+    folder, report = ran
     for batch, wanted in enumerate(model("running").emitted):
         got = emitted(folder / "travelling", batch)
         assert Counter(row[:-2] for row in got.elements()) == wanted
     location = folder / "travelling" / "ck" / "headrace-state"
-    state = read_state(location, said["travelling"]["query"], "running", FILES - 1)
+    state = read_state(location, report["travelling"]["query"], "running", FILES - 1)
     assert Counter(plain_rows(state)) == model("running").state["running"]
 
 
@@ -119,30 +119,30 @@ def test_results_are_the_same_wherever_the_state_is(ran: tuple[Path, dict[str, A
 def test_another_host_goes_on_from_the_log_of_one_that_died_with_its_executor(tmp_path: Path) -> None:
     write_input(tmp_path / "in", SEED, 1)
     write_input(tmp_path / "more", SEED, REDO_FILES)
-    said = driven(tmp_path, "redo")
-    assert said["published"] == [], "the hosts died between the two acknowledgements"
-    assert sum(len(host["partitions"]) for host in said["before"]) == 3
-    assert said["dead"] not in [host["machine"] for host in said["hosts"]]
+    report = driven(tmp_path, "redo")
+    assert report["published"] == [], "the hosts died between the two acknowledgements"
+    assert sum(len(host["partitions"]) for host in report["before"]) == 3
+    assert report["dead"] not in [host["machine"] for host in report["hosts"]]
     wanted = expected("running", batches(SEED)[:REDO_FILES])
     for batch, rows in enumerate(wanted.emitted):
         assert emitted(tmp_path / "redo", batch) == rows
     location = tmp_path / "redo" / "ck" / "headrace-state"
-    state = published(location, said["query"], REDO_FILES - 1)
+    state = published(location, report["query"], REDO_FILES - 1)
     assert Counter(plain_rows(state)) == wanted.state["running"]
 
 
 def test_partitions_wait_for_their_log_and_the_end_for_the_last_state(tmp_path: Path, bridge: str) -> None:
     write_input(tmp_path / "in", SEED, 1)
     write_input(tmp_path / "more", SEED, REDO_FILES)
-    said = driven(tmp_path, "pinned", bridge=bridge)
-    assert said["published"] == [], "the hosts died between the two acknowledgements"
+    report = driven(tmp_path, "pinned", bridge=bridge)
+    assert report["published"] == [], "the hosts died between the two acknowledgements"
     assert len(list(tmp_path.glob("local-*-x*"))) == 2, "executors share no disk"
-    assert placed(said["hosts"]) == placed(said["before"])
+    assert placed(report["hosts"]) == placed(report["before"])
     wanted = expected("running", batches(SEED)[:REDO_FILES])
     for batch, rows in enumerate(wanted.emitted):
         assert emitted(tmp_path / "pinned", batch) == rows
     location = tmp_path / "pinned" / "ck" / "headrace-state"
-    state = read_state(location, said["query"], "running", REDO_FILES - 1)  # the end has waited for it
+    state = read_state(location, report["query"], "running", REDO_FILES - 1)  # the end has waited for it
     assert Counter(plain_rows(state)) == wanted.state["running"]
 
 

@@ -39,12 +39,12 @@ def feed_all(case: Case) -> None:
     case.feed(("a", 12, 1.0), ("a", 4, 100.0), ("b", 21, 1.0))  # 4 is late
 
 
-@pytest.mark.parametrize("said", ["auto", "off"])
-def test_a_window_without_keys(case: Case, combining: SparkSession, said: str) -> None:
-    combining.conf.set(COMBINE, said)
+@pytest.mark.parametrize("setting", ["auto", "off"])
+def test_a_window_without_keys(case: Case, combining: SparkSession, setting: str) -> None:
+    combining.conf.set(COMBINE, setting)
     feed_all(case)
     df = per_window(case)
-    assert ("before" in explained(df)) is (said == "auto")
+    assert ("before" in explained(df)) is (setting == "auto")
     writer = df.writeStream.option("checkpointLocation", str(case.checkpoint))
     got: list[tuple[int, ...]] = []
     query = (

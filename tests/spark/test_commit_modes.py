@@ -97,9 +97,9 @@ def dying(case: Case, monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.Monkey
     kill_hosts(case)
 
 
-def let_hosts(monkeypatch: pytest.MonkeyPatch, said: str) -> None:
+def let_hosts(monkeypatch: pytest.MonkeyPatch, failure: str) -> None:
     plain = task.task_of
-    service = f"headrace.testing.faults.dying_service:open_dying?{said}"
+    service = f"headrace.testing.faults.dying_service:open_dying?{failure}"
     monkeypatch.setattr(task, "task_of", lambda plan: plain(replace(plan, service=service)))
 
 

@@ -63,10 +63,10 @@ def test_a_changed_operator_is_refused_by_name(
     copy: Case, change: Callable[[Case], DataFrame], named: list[str]
 ) -> None:
     before = copy.files()
-    said = copy.refusal(change(copy))
-    assert "operator 'totals' is not the one that wrote its state" in said
+    refusal = copy.refusal(change(copy))
+    assert "operator 'totals' is not the one that wrote its state" in refusal
     for part in [*named, "the state was not touched"]:
-        assert part in said
+        assert part in refusal
     assert copy.files() == before
     assert copy.run(copy.totals()) == FOURTH
 
@@ -91,9 +91,9 @@ def test_another_state_location_is_refused(
     copy: Case, set_conf: Callable[[str, str], None], tmp_path: Path
 ) -> None:
     set_conf("spark.headrace.state.location", str(tmp_path / "elsewhere"))
-    said = copy.refusal(copy.totals())
-    assert f"the state of totals lies in {copy.state}" in said
-    assert f"but the state location is {tmp_path / 'elsewhere'}" in said
+    refusal = copy.refusal(copy.totals())
+    assert f"the state of totals lies in {copy.state}" in refusal
+    assert f"but the state location is {tmp_path / 'elsewhere'}" in refusal
     assert not (tmp_path / "elsewhere").exists()
     set_conf("spark.headrace.state.location", str(copy.state))
     assert copy.run(copy.totals()) == FOURTH
@@ -105,9 +105,9 @@ def test_a_state_location_that_cannot_be_written(
     (tmp_path / "file").write_text("not a directory")
     set_conf("spark.headrace.state.location", str(tmp_path / "file" / "state"))
     case.feed(("a", 0, 1.0))
-    said = case.refusal(case.totals())
-    assert str(tmp_path / "file" / "state") in said
-    assert "→" in said
+    refusal = case.refusal(case.totals())
+    assert str(tmp_path / "file" / "state") in refusal
+    assert "→" in refusal
 
 
 def test_an_unknown_setting_is_refused(case: Case, set_conf: Callable[[str, str], None]) -> None:
@@ -124,5 +124,5 @@ def test_two_operators_of_one_name_are_refused(case: Case) -> None:
     chained = hr.stream(case.totals()).name("totals").groupBy("user")
     with pytest.raises(QueryError, match="totals"):
         chained.agg(n=hr.sum("n"))
-    said = case.refusal(case.totals().union(case.totals()))
-    assert "two operators of one query are named totals" in said
+    refusal = case.refusal(case.totals().union(case.totals()))
+    assert "two operators of one query are named totals" in refusal

@@ -18,9 +18,9 @@ NEWEST = "v000000000002-*"
 
 def newest(case: Case, kind: str) -> list[Path]:
     """The newest version's files of all partitions."""
-    found = sorted(case.state.glob(f"*/totals/p*/{kind}s/{NEWEST}.{kind}"))
-    assert found
-    return found
+    paths = sorted(case.state.glob(f"*/totals/p*/{kind}s/{NEWEST}.{kind}"))
+    assert paths
+    return paths
 
 
 def flip(path: Path, at: float) -> None:
@@ -165,14 +165,14 @@ DAMAGES = [
 @pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
 def test_damage_stops_the_query(copy: Case, damage: Callable[[Case], list[str]]) -> None:
     named = damage(copy)
-    left = held(copy)
-    said = copy.refusal(copy.totals())
+    before = files_of(copy)
+    refusal = copy.refusal(copy.totals())
     for part in [*named, "→"]:
-        assert part in said
-    assert left.items() <= held(copy).items()
+        assert part in refusal
+    assert before.items() <= files_of(copy).items()
 
 
-def held(case: Case) -> dict[str, bytes]:
+def files_of(case: Case) -> dict[str, bytes]:
     """All files of the state; of partitions that are intact more may come, none may change."""
     return case.files() if case.state.exists() else {}
 
@@ -182,6 +182,6 @@ def test_state_removed_under_a_running_host(case: Case) -> None:
     case.run(case.totals())
     shutil.rmtree(case.state)
     case.feed(("a", 1, 1.0), ("b", 0, 1.0), ("c", 0, 1.0))
-    said = case.refusal(case.totals())
-    assert str(case.state) in said
-    assert "→" in said
+    refusal = case.refusal(case.totals())
+    assert str(case.state) in refusal
+    assert "→" in refusal

@@ -73,7 +73,7 @@ def _batches(view: str) -> list[pa.Table]:
 def streams(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict[str, DataFrame]:
     """The same rows as streams of files, one per micro-batch."""
     folder = tmp_path_factory.mktemp("events")
-    found = {}
+    views = {}
     for view in VIEWS:
         (folder / view).mkdir()
         for number, rows in enumerate(_batches(view)):
@@ -82,8 +82,8 @@ def streams(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> di
             os.utime(path, (1000 + number, 1000 + number))  # Spark takes files in the order of their times
         schema = spark.read.parquet(str(folder / view)).schema
         rows = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(folder / view))
-        found[view] = rows.withWatermark("dateTime", DELAY)
-    return found
+        views[view] = rows.withWatermark("dateTime", DELAY)
+    return views
 
 
 def streamed(streams: dict[str, DataFrame], query: str) -> DataFrame:
@@ -168,19 +168,19 @@ def bids(spark: SparkSession, tmp_path: Path) -> DataFrame:
     return small(spark, tmp_path / "bid", "bid", "auction bigint, bidder bigint, price bigint")
 
 
-def said(rows: Rows, *columns: int) -> list[list[str]]:
+def texts(rows: Rows, *columns: int) -> list[list[str]]:
     return sorted([str(row[column]) for column in columns] for row in rows)
 
 
 @pytest.mark.parametrize("query", ["q5", "q5_append"])
 def test_q5_gives_what_others_expect(bids: DataFrame, tmp_path: Path, query: str) -> None:
     rows = start(queries.OVER_BIDS[query](bids), tmp_path / "ck").rows()
-    assert said(rows, 1, 2) == expected("q5")
+    assert texts(rows, 1, 2) == expected("q5")
 
 
 def test_q7_gives_what_others_expect(bids: DataFrame, tmp_path: Path) -> None:
     rows = start(_written(queries.q7(bids), "dateTime"), tmp_path / "ck").rows()
-    assert said(rows, 0, 2, 1, 3) == expected("q7")
+    assert texts(rows, 0, 2, 1, 3) == expected("q7")
 
 
 def test_q8_gives_what_others_expect(spark: SparkSession, tmp_path: Path) -> None:
@@ -188,7 +188,7 @@ def test_q8_gives_what_others_expect(spark: SparkSession, tmp_path: Path) -> Non
     persons = table(tmp_path / "person", "person", "id bigint, name string")
     auctions = table(tmp_path / "auction", "auction", "seller bigint")
     rows = start(_written(queries.q8(persons, auctions), "start"), tmp_path / "ck").rows()
-    assert said(rows, 0, 1, 2) == expected("q8")
+    assert texts(rows, 0, 1, 2) == expected("q8")
 
 
 def _written(rows: DataFrame, column: str) -> DataFrame:

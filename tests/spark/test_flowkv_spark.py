@@ -70,7 +70,7 @@ ENDS = {  # when the window of a result ends, in milliseconds
     "q11": "unix_millis(session_window.end)",
     "q12": "0",
 }
-SAID = {  # the columns that the oracle says
+COLUMNS = {  # the columns that the oracle returns
     "q5": ["unix_millis(end)", "auction", "num"],
     "q7": ["auction", "bidder", "price", "unix_millis(dateTime)"],
     "q8": ["id", "name", "unix_millis(start)", "auctions"],
@@ -82,9 +82,10 @@ SAID = {  # the columns that the oracle says
 @pytest.mark.parametrize("query", flowkv_spark.NAMES)
 def test_spark_is_asked_the_same(tables: dict[str, DataFrame], oracle: Oracle, query: str) -> None:
     if query == "q8":
-        said = flowkv_spark.q8(tables["person"], tables["auction"])
+        results = flowkv_spark.q8(tables["person"], tables["auction"])
     else:
-        said = flowkv_spark.OVER_BIDS[query](tables["bid"])
-    found = said.selectExpr(ENDS[query], *SAID[query]).collect()  # Spark would filter sessions too early
-    rows: Rows = sorted(tuple(row[1:]) for row in found if row[0] <= closed_until(oracle, query))
+        results = flowkv_spark.OVER_BIDS[query](tables["bid"])
+    # Spark would filter sessions too early.
+    answers = results.selectExpr(ENDS[query], *COLUMNS[query]).collect()
+    rows: Rows = sorted(tuple(row[1:]) for row in answers if row[0] <= closed_until(oracle, query))
     assert rows == oracle.rows(query) != []

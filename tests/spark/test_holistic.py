@@ -126,9 +126,9 @@ WINDOWS = {
 
 def by_group(rows: list[Row]) -> dict[str, str]:
     """Every value as text, by key, window and column; a group that comes twice is an error of its own."""
-    found = {f"{row['user']} {row['window']['start']} {n}": repr(row[n]) for row in rows for n in HOLISTIC}
-    assert len(found) == len(rows) * len(HOLISTIC)
-    return found
+    values = {f"{row['user']} {row['window']['start']} {n}": repr(row[n]) for row in rows for n in HOLISTIC}
+    assert len(values) == len(rows) * len(HOLISTIC)
+    return values
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def test_results_are_those_of_spark(
     got = run(result, tmp_path / "checkpoint")
     rows = spark.read.schema(SCHEMA).parquet(str(events)).where("user is null or user <> 'end'")
     expected = rows.groupBy("user", sparks()).agg(
-        *(F.expr(said).alias(name) for name, (_, said) in HOLISTIC.items())
+        *(F.expr(value).alias(name) for name, (_, value) in HOLISTIC.items())
     )
     assert [f.dataType.simpleString() for f in result.schema] == [
         f.dataType.simpleString() for f in expected.schema
@@ -152,7 +152,7 @@ def test_results_are_those_of_spark(
     assert len(got) > 20
     mine_by, sparks_by = by_group(got), by_group(expected.collect())
     assert mine_by.keys() == sparks_by.keys()
-    differ = {at: (said, sparks_by[at]) for at, said in mine_by.items() if said != sparks_by[at]}
+    differ = {at: (value, sparks_by[at]) for at, value in mine_by.items() if value != sparks_by[at]}
     assert differ == {}
 
 
@@ -205,8 +205,8 @@ def test_a_function_sees_each_key_and_window_once(
     total = F.coalesce(F.sum("cents").cast("double"), F.lit(0.0)).alias("total")
     want = grouped.agg(total, F.count("*").alias("rows")).select("user", "w.start", "total", "rows")
 
-    def rounded(found: list[Row]) -> list[Any]:
-        return sorted(((r[0], r[1], round(r[2], 6), r[3]) for r in found), key=repr)
+    def rounded(answers: list[Row]) -> list[Any]:
+        return sorted(((r[0], r[1], round(r[2], 6), r[3]) for r in answers), key=repr)
 
     assert rounded(got) == rounded(want.collect())
 
@@ -226,7 +226,7 @@ def test_pandas_sees_what_pyspark_would_show(spark: SparkSession, events: Path, 
         return ranked(frame.sort_values("ts", kind="stable"))
 
     want = rows.groupBy("user", F.window("ts", "25 seconds")).applyInPandas(ordered, schema).collect()
-    same = [sorted(((r[0], r[1], r[2], r[3]) for r in found), key=repr) for found in (got, want)]
+    same = [sorted(((r[0], r[1], r[2], r[3]) for r in answers), key=repr) for answers in (got, want)]
     assert repr(same[0]) == repr(same[1])
     assert len(got) == BATCHES * ROWS
 
@@ -241,13 +241,13 @@ def test_errors_of_a_function_name_operator_key_and_window(
         return table.select(["user"])
 
     groups = stream(spark, events).name("spread").groupBy("user", hr.tumbling("25 seconds"))
-    for number, (func, said) in enumerate(
+    for number, (func, message) in enumerate(
         [(fails, "LookupError: no such thing"), (wrong, "columns are user")]
     ):
         with pytest.raises(StreamingQueryException) as refused:
             run(groups.applyInArrow(func, "total double"), tmp_path / f"checkpoint-{number}")
         text = str(refused.value)
-        assert said in text
+        assert message in text
         assert "operator spread, key (user=" in text
         assert "window 1970-01-01" in text
 

@@ -38,15 +38,15 @@ def spread(case: Case, window: Any) -> DataFrame:
 
 def wanted(fed: Iterable[Event], width: int, slide: int, until_s: int) -> list[tuple[Any, ...]]:
     """Every window that ends by `until_s`, worked out from the rows."""
-    found: dict[tuple[int, str | None], tuple[int, float]] = {}
+    groups: dict[tuple[int, str | None], tuple[int, float]] = {}
     for name, second, amount in fed:
         start = second - second % slide
         while start + width > second:
             if start + width <= until_s:
-                rows, total = found.get((start, name), (0, 0.0))
-                found[start, name] = rows + 1, total + amount
+                rows, total = groups.get((start, name), (0, 0.0))
+                groups[start, name] = rows + 1, total + amount
             start -= slide
-    return sorted((name, *values) for (_, name), values in found.items())
+    return sorted((name, *values) for (_, name), values in groups.items())
 
 
 CASES = [

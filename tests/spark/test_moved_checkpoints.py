@@ -87,9 +87,9 @@ def test_a_copy_is_refused_and_a_branch_is_not(apart: Case, tmp_path: Path) -> N
     """The copy once went on with the original's state: both counted each other's rows."""
     shutil.copytree(apart.checkpoint, tmp_path / "copy")
     copy, before = replace(apart, checkpoint=tmp_path / "copy"), files_of(tmp_path / "state")
-    said = copy.refusal(copy.totals())
-    assert f"is a copy of file:{apart.checkpoint}" in said
-    assert f"headrace state branch file:{apart.checkpoint} file:{copy.checkpoint}" in said
+    refusal = copy.refusal(copy.totals())
+    assert f"is a copy of file:{apart.checkpoint}" in refusal
+    assert f"headrace state branch file:{apart.checkpoint} file:{copy.checkpoint}" in refusal
     writer = copy.totals().writeStream.option("checkpointLocation", str(copy.checkpoint))
     with pytest.raises(HeadraceError, match="is a copy of"):
         hr.start(writer.format("noop"))

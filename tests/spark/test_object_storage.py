@@ -55,12 +55,12 @@ def test_a_query_goes_on_without_the_local_disk_and_in_bad_weather(
     case.kill_hosts()
     local = spark.conf.get("spark.headrace.state.local")
     shutil.rmtree(Path(local) / "copies")
-    randomness, asked = random.Random(1), iter(range(10**6))
+    randomness, numbers = random.Random(1), iter(range(10**6))
     troubles = [503, 500, 409, Outcome.REPLY_LOST, Outcome.REQUEST_LOST]
 
     def weather(method: str, path: str) -> int | Outcome | None:
         """Away at first, then unreliable."""
-        if next(asked) < 12:
+        if next(numbers) < 12:
             return 503
         return randomness.choice(troubles) if randomness.random() < 0.1 else None
 

@@ -106,12 +106,12 @@ def test_windows_by_count_and_up_to_a_marker(spark: SparkSession, tmp_path: Path
     counted = run(
         rows.groupBy("k", hr.count_window(10, every=4)).agg(**aggregates).select(*shown), tmp_path / "n"
     )
-    told = "epoch_us(min(ts)), epoch_us(max(ts)), count(*), sum(id)::BIGINT, median(id)"
+    columns = "epoch_us(min(ts)), epoch_us(max(ts)), count(*), sum(id)::BIGINT, median(id)"
     number = "row_number() OVER (PARTITION BY k ORDER BY ts, id) - 1 AS place"
     past = "ts < TIMESTAMPTZ '2030-01-02 00:00:00+00'"
     assert flat(counted) == in_duckdb(
         table,
-        f"SELECT k, {told} FROM (SELECT *, {number} FROM clicks WHERE {past}) "
+        f"SELECT k, {columns} FROM (SELECT *, {number} FROM clicks WHERE {past}) "
         "JOIN range(0, 400, 4) AS w(first) ON place >= first AND place < first + 10 "
         "GROUP BY k, first HAVING count(*) = 10",
     )
@@ -122,7 +122,7 @@ def test_windows_by_count_and_up_to_a_marker(spark: SparkSession, tmp_path: Path
     before = f"coalesce({marks}, 0) AS session"
     assert flat(marked) == in_duckdb(
         table,
-        f"SELECT k, {told} FROM (SELECT *, {before} FROM clicks WHERE {past}) "
+        f"SELECT k, {columns} FROM (SELECT *, {before} FROM clicks WHERE {past}) "
         "GROUP BY k, session HAVING bool_or(done)",
     )
 
@@ -179,12 +179,12 @@ def test_windows_of_a_function(spark: SparkSession, tmp_path: Path, bridge: str)
         "ELSE [{'s': epoch_us(ts) // 1800000000 * 1800000000, 'w': 1800000000}] END) AS b FROM clicks "
         "WHERE k <> 3 AND ts < TIMESTAMPTZ '2030-01-02 00:00:00+00'"
     )
-    told = f"FROM ({windows}) GROUP BY k, b.s, b.w"
-    expected = in_duckdb(table, f"SELECT k, b.s, b.s + b.w, count(*), sum(id)::BIGINT {told}")
+    groups = f"FROM ({windows}) GROUP BY k, b.s, b.w"
+    expected = in_duckdb(table, f"SELECT k, b.s, b.s + b.w, count(*), sum(id)::BIGINT {groups}")
     assert flat(folded) == expected
     assert flat(applied) == expected
     assert flat(kept) == in_duckdb(
-        table, f"SELECT k, b.s, b.s + b.w, count(*), median(id), arg_min(id, (ts, id)) {told}"
+        table, f"SELECT k, b.s, b.s + b.w, count(*), median(id), arg_min(id, (ts, id)) {groups}"
     )
 
 

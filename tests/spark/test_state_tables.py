@@ -64,8 +64,8 @@ def test_keys_hash_as_spark_hashes_them(spark: SparkSession, kind: str) -> None:
     (leaf,) = flatten(F.col("k").cast(spark_type(kind)), spark_type(kind), True, "k")
     wanted = [row[0] for row in df.orderBy("row").select(F.xxhash64(leaf.column, leaf.column)).collect()]
     column = normalised(array, kind)
-    found = hashes_of([(column, kind), (column, kind)], len(array))
-    assert found.view(np.int64).tolist() == wanted
+    hashes = hashes_of([(column, kind), (column, kind)], len(array))
+    assert hashes.view(np.int64).tolist() == wanted
 
 
 def aggregates() -> dict[str, tuple[Any, Column]]:
@@ -97,11 +97,11 @@ def test_a_table_has_what_spark_would_compute_at_every_version(case: Case) -> No
         files = [str(case.inputs / f"{number}.parquet") for number in range(version + 1)]
         rows = case.spark.read.parquet(*files).groupBy("user", key)
         expected = rows.agg(*(theirs.alias(name) for name, (_, theirs) in aggregates().items()))
-        found = state(case, operator="totals", versionAsOf=version)
-        assert [(f.name, f.dataType) for f in found.schema] == [
+        table = state(case, operator="totals", versionAsOf=version)
+        assert [(f.name, f.dataType) for f in table.schema] == [
             (f.name, f.dataType) for f in expected.schema
         ]
-        assert plain(found) == plain(expected)
+        assert plain(table) == plain(expected)
         assert plain(state(case, operator="totals", asOfBatch=version)) == plain(expected)
     listed = state(case).collect()
     assert [(row.operator, row.versions, row.rows) for row in listed] == [("totals", [0, 1, 2], 3)]
@@ -147,9 +147,9 @@ def test_kept_rows_are_shown_as_they_are(case: Case) -> None:
     left = hr.stream(case.source()).withWatermark("ts", "1 minute")
     rows = left.name("medians").groupBy("user", hr.tumbling("1 minute")).agg(m=hr.median("amount"))
     case.run(rows)
-    found = state(case, operator="medians")
-    assert found.columns == ["user", "event_time", "amount"]
-    assert [(row[0], row[2]) for row in plain(found)] == [("a", 1.0), ("a", 2.0), ("b", 4.0)]
+    table = state(case, operator="medians")
+    assert table.columns == ["user", "event_time", "amount"]
+    assert [(row[0], row[2]) for row in plain(table)] == [("a", 1.0), ("a", 2.0), ("b", 4.0)]
 
 
 def test_rows_of_a_join_name_their_side(case: Case) -> None:

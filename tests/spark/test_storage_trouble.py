@@ -31,12 +31,12 @@ WITHIN_S = 300  # far more than anything here takes, on a machine that is busy w
 
 
 @contextmanager
-def settings(spark: SparkSession, **said: str) -> Iterator[None]:
+def settings(spark: SparkSession, **values: str) -> Iterator[None]:
     """Settings of the session by their last words, and hosts of one's own, until the block ends."""
     names = {"location": LOCATION, "commit": COMMIT, "local": LOCAL}
-    before = {names[name]: spark.conf.get(names[name], None) for name in said}
+    before = {names[name]: spark.conf.get(names[name], None) for name in values}
     Case(spark, Path(), Path()).kill_hosts()
-    for name, value in said.items():
+    for name, value in values.items():
         spark.conf.set(names[name], value)
     try:
         yield
@@ -160,10 +160,10 @@ def test_a_full_local_disk_stops_the_query_until_there_is_space(
         case = finished_case(spark, tmp_path)
         until(lambda: is_at_rest(disk), "the ended query still has files there")
         ballast = fill(disk)
-        told = case.refusal(case.totals())
-        assert str(disk / "local") in told
-        assert "No space left on device" in told
-        assert "free space there, or set spark.headrace.state.local" in told
+        refusal = case.refusal(case.totals())
+        assert str(disk / "local") in refusal
+        assert "No space left on device" in refusal
+        assert "free space there, or set spark.headrace.state.local" in refusal
         ballast.unlink()
         assert case.run(case.totals()) == FOURTH
         until(lambda: is_published(case, 3), "its state is not published")
@@ -176,10 +176,10 @@ def test_a_full_state_location_stops_the_query_until_there_is_space(
     with settings(spark, location=str(disk / "state")):
         case = finished_case(spark, tmp_path)
         ballast = fill(disk)
-        told = case.refusal(case.totals())
-        assert str(disk / "state") in told
-        assert "No space left on device" in told
-        assert "free space on that file system" in told
+        refusal = case.refusal(case.totals())
+        assert str(disk / "state") in refusal
+        assert "No space left on device" in refusal
+        assert "free space on that file system" in refusal
         ballast.unlink()
         assert case.run(case.totals()) == FOURTH
 

@@ -49,11 +49,11 @@ def test_a_second_driver_withdraws_nothing_from_a_live_one(
     query, rows = live
     manifests = list(case.state.glob("*/totals/p*/manifests/v000000000001-*"))
     aside = [path.rename(tmp_path / f"{number}") for number, path in enumerate(manifests)]
-    told = CliRunner().invoke(
+    reply = CliRunner().invoke(
         app, ["recover", str(case.checkpoint), "--local", str(tmp_path / "b"), "--yes"]
     )
-    assert told.exit_code == 1
-    assert f"is running: application {case.spark.sparkContext.applicationId}" in told.output
+    assert reply.exit_code == 1
+    assert f"is running: application {case.spark.sparkContext.applicationId}" in reply.output
     assert sorted(path.name for path in (case.checkpoint / "commits").glob("[0-9]*")) == ["0", "1"]
     for path, name in zip(aside, manifests, strict=True):
         path.rename(name)

@@ -96,14 +96,14 @@ class Model:
                 self.fresh.append(row)
 
     def results(self, watermark: int | None) -> Groups:
-        found: dict[tuple[int, int], list[Row]] = {}
+        groups: dict[tuple[int, int], list[Row]] = {}
         for row in (*self.rows, *self.fresh):
             for start in self.starts(row[1]):
-                found.setdefault((start, row[0]), []).append(row)
+                groups.setdefault((start, row[0]), []).append(row)
         touched = {(start, row[0]) for row in self.fresh for start in self.starts(row[1])}
         return {
             group: summary(rows)
-            for group, rows in found.items()
+            for group, rows in groups.items()
             if self.is_due(group[0], group in touched, watermark)
         }
 
@@ -121,8 +121,8 @@ class Model:
 
 
 def summary(rows: list[Row]) -> tuple[Any, ...]:
-    held = sorted((time, value) for _, time, value in rows if value is not None)
-    values = [value for _, value in held]
+    pairs = sorted((time, value) for _, time, value in rows if value is not None)
+    values = [value for _, value in pairs]
     median = float(np.median(values)) if values else None
     return len(rows), sum(values) if values else None, values, median
 
@@ -156,13 +156,13 @@ class Files:
         """Read and commit the epoch, as a transaction does."""
         store = self.store
         write = store.gather(watermark)
-        found: Groups = {}
+        groups: Groups = {}
         for batch in store.results(watermark):
             for row in batch.to_pylist():
                 start = round(row[WINDOW_START].timestamp() * 1_000_000)
                 group = start, int(row["k0"].removeprefix("key-"))
-                assert group not in found, f"{group} came twice"
-                found[group] = row["a0"], row["a1"], row["h0"], row["h1"]
+                assert group not in groups, f"{group} came twice"
+                groups[group] = row["a0"], row["a1"], row["h0"], row["h1"]
         settled = list(store.segments)
         if self.compacted is not None:
             job, written = self.compacted
@@ -171,7 +171,7 @@ class Files:
         segments = [s for s in (*settled, *write()) if store.is_live(s, watermark)]
         self.committed, self.watermark = [segment.file.id for segment in segments], watermark
         store.settle(segments, watermark)
-        return found
+        return groups
 
     def compact(self) -> bool:
         job = self.store.maintenance()

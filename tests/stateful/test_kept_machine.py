@@ -54,13 +54,13 @@ def test_a_store_is_a_list_of_rows(store: Any, window: Window, share: int, steps
     with tempfile.TemporaryDirectory() as folder:
         spec, now = spec_of(window, store), 0
         files, model = Files(Path(folder), spec, share), Model(window)
-        for step, said in [*steps, ("commit", 100)]:
+        for step, argument in [*steps, ("commit", 100)]:
             if step == "apply":
-                rows = [(key, now + time, value) for key, time, value in said]
+                rows = [(key, now + time, value) for key, time, value in argument]
                 files.store.apply(batch_of(spec, rows))
                 model.apply(rows)
             elif step == "commit":
-                now += said
+                now += argument
                 late = files.store.late_rows
                 assert files.results(now) == model.results(now)
                 assert files.store.late_rows == late
@@ -90,9 +90,9 @@ def test_late_rows_are_counted_and_rows_are_stored_once(store: Any, rows: list[A
             assert files.store.late_rows == model.late
             slices = {row[1] - row[1] % 2 for row in model.rows}
             live = {start for start in slices if start - start % 2 + 10 > number}
-            held = [row for row in model.rows if row[1] - row[1] % 2 in live]
-            assert files.store.keys_after(number) == len(held)
-            assert sum(segment.rows for segment in files.store.segments) >= len(held)
+            retained = [row for row in model.rows if row[1] - row[1] % 2 in live]
+            assert files.store.keys_after(number) == len(retained)
+            assert sum(segment.rows for segment in files.store.segments) >= len(retained)
 
 
 def test_a_restart_finds_the_rows_and_memory_stays_within_its_share(tmp_path: Path) -> None:

@@ -91,18 +91,18 @@ def test_moving_state_is_a_list_of_rows(
         spec, now = replace(keeping(window), store="auto"), 0
         lab, model = StoreLab(spec, Path(folder), share), StoreModel(spec)
         planned: tuple[MovingStore, Move | None] = moving(lab), None
-        for step, said in [*begin, *steps, ("epoch", ([], 200))]:
+        for step, argument in [*begin, *steps, ("epoch", ([], 200))]:
             if step == "epoch":
-                rows = [replace(row, time_us=now + row.time_us) for row in said[0]]
-                now += said[1] * SECOND
+                rows = [replace(row, time_us=now + row.time_us) for row in argument[0]]
+                now += argument[1] * SECOND
                 check(lab, model, rows, now)
                 if planned[0] is not lab.store or planned[1] is None:
                     planned = moving(lab), moving(lab).move()
             elif step == "broken":
-                rows = [replace(row, time_us=now + row.time_us) for row in said[0]]
-                lab.broken(rows, now + 7 * SECOND, said[1])
+                rows = [replace(row, time_us=now + row.time_us) for row in argument[0]]
+                lab.broken(rows, now + 7 * SECOND, argument[1])
             elif step == "leave":
-                leave(lab, window, said)
+                leave(lab, window, argument)
             elif step == "move":
                 finish(lab, *planned)
                 planned = moving(lab), None

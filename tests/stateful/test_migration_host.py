@@ -77,8 +77,8 @@ class Machine:
 
     @property
     def store(self) -> MovingStore | None:
-        found = next((partition.store for partition in self.service.partitions), None)
-        return found if isinstance(found, MovingStore) else None
+        current = next((partition.store for partition in self.service.partitions), None)
+        return current if isinstance(current, MovingStore) else None
 
     def leave(self, by_time: bool) -> None:
         store, window = self.store, self.spec.window
@@ -95,12 +95,12 @@ class Machine:
         rows = [replace(row, time_us=self.now_us + row.time_us) for row in rows]
         transaction.apply(batch_of(self.spec, rows))
         seen_us = max(self.now_us, *(row.time_us - 9 * SECOND for row in rows))
-        found = rows_of(transaction.finish([seen_us // 1000]))
+        results = rows_of(transaction.finish([seen_us // 1000]))
         if not commit:
             transaction.abort()
             return ""
         summary = transaction.commit()
-        assert found == self.model.epoch(rows, seen_us)
+        assert results == self.model.epoch(rows, seen_us)
         self.now_us, self.batches = seen_us, self.batches + 1
         return summary.store
 
@@ -118,13 +118,13 @@ def test_a_host_moves_state_whatever_happens(
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
         machine = Machine(replace(keeping(window), store="auto"), Path(folder), mode, share)
-        for step, said in [*begin, *steps, ("batch", [Row(1, 200 * SECOND, 1)])]:
+        for step, argument in [*begin, *steps, ("batch", [Row(1, 200 * SECOND, 1)])]:
             if step == "batch":
-                machine.batch(said)
+                machine.batch(argument)
             elif step == "abort":
-                machine.batch(said, commit=False)
+                machine.batch(argument, commit=False)
             elif step == "leave":
-                machine.leave(said)
+                machine.leave(argument)
             elif step == "drain":
                 machine.jobs.drain()
             else:

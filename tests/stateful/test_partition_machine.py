@@ -111,7 +111,7 @@ class Model:
         closed = {at for at in self.state if self._ended(at[1], self.watermark_s)}
         again = {at for at in closed if not self._ended(at[1], before) or at in touched}
         results = sorted(map(self._result, touched if self.spec.emit == "changes" else again))
-        self.state = {at: held for at, held in self.state.items() if self._takes(at[1])}
+        self.state = {at: values for at, values in self.state.items() if self._takes(at[1])}
         self.slices = {at for at in self.slices if any(map(self._takes, self._windows(at[1])))}
         return results
 
@@ -334,9 +334,9 @@ def test_forty_batches_are_compacted_and_collected(tmp_path) -> None:
     again = PartitionService(64 << 20)
     transaction = again.begin(Ticket("start", "query", spec, 0, 40, 39, 100, str(tmp_path), 3))
     transaction.apply(batch_of(spec, [(key, 0, 0) for key in model]))
-    found = results_of(list(transaction.finish([])))
+    results = results_of(list(transaction.finish([])))
     wanted = sorted((f"key-{key}" * 3, count + 1, total) for key, (count, total) in model.items())
-    assert [row[:3] for row in found] == wanted
+    assert [row[:3] for row in results] == wanted
     transaction.abort()
     again.close()
 

@@ -46,11 +46,11 @@ class Versions(RuleBasedStateMachine):
 
     @initialize(seed=st.integers(0, 2**32), rate=st.sampled_from([0.0, 0.1, 0.4]))
     def start(self, seed: int, rate: float) -> None:
-        self.held = MemoryBlobs()
-        self.faulty = FaultyBlobs(self.held, seeded_outcomes(seed, rate))
+        self.storage = MemoryBlobs()
+        self.faulty = FaultyBlobs(self.storage, seeded_outcomes(seed, rate))
         self.clock = ManualClock()
         self.application, self.attempt, self.value, self.zombies = 0, 0, 0, 1000
-        self.run = claim_run(self.held, QUERY, "0")
+        self.run = claim_run(self.storage, QUERY, "0")
         self.batch = 0
         self.model: dict[int, State] = {}  # what each committed, retained version holds
         self.manifests: dict[int, Manifest] = {}
@@ -74,7 +74,7 @@ class Versions(RuleBasedStateMachine):
         self.attempt += 1
         try:
             parent = restore(self.faulty, PREFIX, self.base)
-            rows = read_state(self.held, parent)
+            rows = read_state(self.storage, parent)
             manifest, after = self._commit(parent, rows, keys, compacts, met)
         except (TryAgain, ReadBack):
             return
@@ -97,7 +97,7 @@ class Versions(RuleBasedStateMachine):
         try:
             run = claim_run(self.faulty, QUERY, str(self.application), clock=self.clock, retry=RETRY)
         except (TryAgain, ReadBack):
-            run = claim_run(self.held, QUERY, str(self.application))
+            run = claim_run(self.storage, QUERY, str(self.application))
         assert run > self.run
         self.run, self.attempt, self.known = run, 0, {}
 
@@ -111,7 +111,7 @@ class Versions(RuleBasedStateMachine):
         self.zombies += 1
         entry = self._write({"zombie": 1}, zombie_run, self.zombies, version)
         zombie = self._manifest(None, (entry,), version, run=zombie_run, attempt=self.zombies)
-        ManifestPublisher(self.held, PREFIX, self.clock).publish(zombie)
+        ManifestPublisher(self.storage, PREFIX, self.clock).publish(zombie)
 
     @rule(retain=st.integers(1, 3))
     def collect_garbage(self, retain: int) -> None:
@@ -128,22 +128,24 @@ class Versions(RuleBasedStateMachine):
     @invariant()
     def every_retained_version_is_whole(self) -> None:
         for version, expected in self.model.items():
-            found = restore(self.held, PREFIX, version)
-            assert found == self.manifests[version]
-            assert read_state(self.held, found) == expected
+            manifest = restore(self.storage, PREFIX, version)
+            assert manifest == self.manifests[version]
+            assert read_state(self.storage, manifest) == expected
 
     @rule()
     def nothing_but_the_retained_remains(self) -> None:
         """Once storage behaves, one collection leaves what the base needs and what is newer."""
         if self.base is None:
             return
-        collect(self.held, PREFIX, self.base, retain=1)
+        collect(self.storage, PREFIX, self.base, retain=1)
         self.model = {self.base: self.model[self.base]}
-        manifests = [read_manifest(self.held, name) for name in self.held.list(f"{PREFIX}/manifests/")]
+        manifests = [
+            read_manifest(self.storage, name) for name in self.storage.list(f"{PREFIX}/manifests/")
+        ]
         assert min(manifest.version for manifest in manifests) == self.base
         named = {f"{PREFIX}/{segment.name}" for manifest in manifests for segment in manifest.segments}
         newest = f"{PREFIX}/segments/v{self.base:012d}"
-        for name in self.held.list(f"{PREFIX}/segments/"):
+        for name in self.storage.list(f"{PREFIX}/segments/"):
             assert name in named or name >= newest, name
 
     def _commit(
@@ -167,7 +169,7 @@ class Versions(RuleBasedStateMachine):
         self, rows: State, run: int, attempt: int, version: int, blobs: Blobs | None = None
     ) -> SegmentEntry:
         data, name = json.dumps(rows).encode(), segment_name(version, run, attempt, 0)
-        put_or_read(blobs or self.held, f"{PREFIX}/{name}", data, clock=self.clock, retry=RETRY)
+        put_or_read(blobs or self.storage, f"{PREFIX}/{name}", data, clock=self.clock, retry=RETRY)
         return SegmentEntry(name, len(data), len(rows), 0, 0, zlib.crc32(data))
 
     def _manifest(

@@ -137,27 +137,27 @@ class Machine:
     def batch(self, rows: list[Row], *, commit: bool = True) -> None:
         rows = [replace(row, time_us=self.now_us + row.time_us) for row in rows]
         seen_us = max(self.now_us, *(row.time_us - 9 * SECOND for row in rows))
-        found: list[Any] = []
+        results: list[Any] = []
         begun = [self.service.begin(ticket) for ticket in self.tickets()]
         parts = split(spread(self.spec, rows), len(begun))
         for transaction, part in zip(begun, parts, strict=True):
             if part.num_rows:
                 transaction.apply(part)
-            found += rows_of(transaction.finish([seen_us // 1000] * len(self.spec.delays_ms)))
+            results += rows_of(transaction.finish([seen_us // 1000] * len(self.spec.delays_ms)))
         for transaction in begun:
             transaction.commit() if commit else transaction.abort()
         if not commit:
             return
         expected = self.model.epoch(rows, seen_us if self.spec.delays_ms else None)
-        assert Counter(map(repr, found)) == Counter(map(repr, expected))
+        assert Counter(map(repr, results)) == Counter(map(repr, expected))
         self.now_us, self.batches = seen_us, self.batches + 1
 
     def late_rows(self) -> int:
         """The late rows of all partitions since the first batch."""
         blobs = Locations(self.folder / "local").open(self.record.location, create=False)
         layouts, version = self.record.known_layouts, self.batches - 1
-        found = published(blobs, "q", self.spec.name, layouts)[version]
-        return sum(read_manifest(blobs, name).late_rows_total for name in found)
+        names = published(blobs, "q", self.spec.name, layouts)[version]
+        return sum(read_manifest(blobs, name).late_rows_total for name in names)
 
     def segments(self) -> set[str]:
         shared = self.folder / "shared"

@@ -37,22 +37,22 @@ class SessionMachine(RuleBasedStateMachine):
         self.lab = StoreLab(case, folder, 4096 if tiny else 64 << 20)
         self.model, self.now = StoreModel(case), 0
 
-    def _rows(self, said: list[tuple[int, int, int | None]]) -> list[Row]:
-        return [Row(key, self.now + at * SECOND // 2, value) for key, at, value in said]
+    def _rows(self, entries: list[tuple[int, int, int | None]]) -> list[Row]:
+        return [Row(key, self.now + at * SECOND // 2, value) for key, at, value in entries]
 
-    @rule(said=drawn, step=st.integers(0, 8), behind=st.integers(0, 6))
-    def epoch(self, said: list[tuple[int, int, int | None]], step: int, behind: int) -> None:
+    @rule(entries=drawn, step=st.integers(0, 8), behind=st.integers(0, 6))
+    def epoch(self, entries: list[tuple[int, int, int | None]], step: int, behind: int) -> None:
         self.now += step * SECOND
-        rows, until = self._rows(said), self._until(behind)
+        rows, until = self._rows(entries), self._until(behind)
         assert self.lab.epoch(rows, until) == self.model.epoch(rows, until)
 
     def _until(self, behind: int) -> int | None:
-        before, said = self.model.watermark_us, self.now - behind * SECOND
-        return said if before is None else max(before, said)
+        before, proposal = self.model.watermark_us, self.now - behind * SECOND
+        return proposal if before is None else max(before, proposal)
 
-    @rule(said=drawn, steps=st.integers(0, 3))
-    def broken(self, said: list[tuple[int, int, int | None]], steps: int) -> None:
-        self.lab.broken(self._rows(said), self._until(0), steps)
+    @rule(entries=drawn, steps=st.integers(0, 3))
+    def broken(self, entries: list[tuple[int, int, int | None]], steps: int) -> None:
+        self.lab.broken(self._rows(entries), self._until(0), steps)
 
     @rule()
     def reopen(self) -> None:

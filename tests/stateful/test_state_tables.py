@@ -127,14 +127,14 @@ class RowsHeld:
 
 
 def plain(batches: Iterable[pa.RecordBatch]) -> Counter[tuple[Any, ...]]:
-    found: Counter[tuple[Any, ...]] = Counter()
+    rows: Counter[tuple[Any, ...]] = Counter()
     for batch in batches:
         columns = [
             column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column
             for column in batch.columns[1:]
         ]
-        found.update(zip(*(column.to_pylist() for column in columns), strict=True))
-    return found
+        rows.update(zip(*(column.to_pylist() for column in columns), strict=True))
+    return rows
 
 
 def read(lab: StoreLab, manifest: Manifest, wanted: Wanted) -> Counter[tuple[Any, ...]]:
@@ -156,17 +156,17 @@ def test_every_version_reads_back_as_the_model(store: str, number: int) -> None:
     def check_versions(epochs: list[tuple[list[Row], int, bool]], share: int) -> None:
         with tempfile.TemporaryDirectory() as folder:
             lab = StoreLab(spec, Path(folder), share)
-            held, watermark = RowsHeld(spec, StoreModel(spec)), 0
+            model, watermark = RowsHeld(spec, StoreModel(spec)), 0
             versions: list[tuple[Manifest, Counter[tuple[Any, ...]]]] = []
             for rows, step, upkeep in epochs:
                 watermark += step
                 lab.epoch(rows, watermark)
-                held.epoch(rows, watermark)
+                model.epoch(rows, watermark)
                 if upkeep:
                     lab.compact()
                     lab.move()
                 assert lab.manifest is not None
-                versions.append((lab.manifest, held.table()))
+                versions.append((lab.manifest, model.table()))
             for manifest, expected in versions:
                 assert read(lab, manifest, Wanted(spec)) == expected
                 check_bounds(lab, manifest, expected)
@@ -182,16 +182,16 @@ def test_every_version_reads_back_as_the_model(store: str, number: int) -> None:
             open_partition(lab.home.blobs, "p", spec, new) as right,
         ):
             parts = list(changes_between(left, right))
-        found = {kind: plain(batch for part, batch in parts if part == kind) for kind in KINDS}
+        changes = {kind: plain(batch for part, batch in parts if part == kind) for kind in KINDS}
         if spec.work.keeps_rows:
-            assert (found["insert"], found["delete"]) == (after - before, before - after)
+            assert (changes["insert"], changes["delete"]) == (after - before, before - after)
             return
         size = 1 if spec.window is None else 2
         ids = [{row[:size]: row for row in version} for version in (before, after)]
-        assert set(found["insert"]) == {ids[1][one] for one in ids[1].keys() - ids[0].keys()}
-        assert set(found["delete"]) == {ids[0][one] for one in ids[0].keys() - ids[1].keys()}
+        assert set(changes["insert"]) == {ids[1][one] for one in ids[1].keys() - ids[0].keys()}
+        assert set(changes["delete"]) == {ids[0][one] for one in ids[0].keys() - ids[1].keys()}
         both = ids[0].keys() & ids[1].keys()
-        assert set(found["update"]) == {ids[1][one] for one in both if ids[0][one] != ids[1][one]}
+        assert set(changes["update"]) == {ids[1][one] for one in both if ids[0][one] != ids[1][one]}
 
     def check_bounds(lab: StoreLab, manifest: Manifest, expected: Counter[tuple[Any, ...]]) -> None:
         if spec.window is None:

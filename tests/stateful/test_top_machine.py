@@ -80,10 +80,10 @@ def expected(before: Bags, after: Bags, sign: int) -> list[tuple[Any, ...]]:
     return sorted(rows, key=repr)
 
 
-def changed(bags: Bags, asked: list[Op], *, changing: bool) -> tuple[list[Op], Bags]:
+def changed(bags: Bags, requests: list[Op], *, changing: bool) -> tuple[list[Op], Bags]:
     after: Bags = defaultdict(list, {key: list(rows) for key, rows in bags.items()})
     done: list[Op] = []
-    for key, value, is_new in asked:
+    for key, value, is_new in requests:
         row = (value, text(value))
         if is_new or not changing:
             after[key].append(row)
@@ -97,13 +97,13 @@ def changed(bags: Bags, asked: list[Op], *, changing: bool) -> tuple[list[Op], B
 @settings(max_examples=50, deadline=None)
 @given(steps, st.booleans(), st.sampled_from([24 << 10, 64 << 20]))
 def test_changes_are_the_difference_of_sorted_lists(
-    asked: list[tuple[list[Op], str]], changing: bool, share_bytes: int
+    epochs: list[tuple[list[Op], str]], changing: bool, share_bytes: int
 ) -> None:
     spec = spec_of(changing=changing)
     with tempfile.TemporaryDirectory() as folder:
         lab = StoreLab(spec, Path(folder), share_bytes)
         bags: Bags = {}
-        for one, step in asked:
+        for one, step in epochs:
             wide = [(key, key % 5, True) for key in range(WIDE)] if step == "wide" else []
             done, after = changed(bags, [*one, *wide], changing=changing)
             if step == "reopen":

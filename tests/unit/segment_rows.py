@@ -107,10 +107,10 @@ def _run(hashes: list[int], packed: list[list[int]], width: int, heap: _Heap) ->
 
 
 def _row(words: np.ndarray, heap: np.ndarray) -> tuple[Key, Value]:
-    nulls, number, text, flags, held, note = (int(word) for word in words)
+    nulls, number, text, flags, value, note = (int(word) for word in words)
     assert flags == 1
     key = (None if nulls & 1 else _signed(number), None if nulls & 2 else _text(text, heap))
-    return key, (_signed(held), _text(note, heap))
+    return key, (_signed(value), _text(note, heap))
 
 
 def _signed(word: int) -> int:

@@ -66,8 +66,8 @@ def values(kind: str) -> st.SearchStrategy[Any]:
 
 def key_values(kind: str) -> st.SearchStrategy[Any]:
     """As the JVM normalises keys: one zero, one NaN."""
-    found = values(kind)
-    return found.map(lambda value: value + 0.0) if kind in ("float", "double") else found
+    strategy = values(kind)
+    return strategy.map(lambda value: value + 0.0) if kind in ("float", "double") else strategy
 
 
 @st.composite
@@ -108,14 +108,14 @@ def rows_of(spec: OperatorSpec) -> st.SearchStrategy[list[dict[str, Any]]]:
     return st.lists(st.fixed_dictionaries(columns), max_size=12)
 
 
-def array(kind: str, held: list[Any]) -> pa.Array:
+def array(kind: str, items: list[Any]) -> pa.Array:
     if kind in STORED_AS:
-        return pa.array(held, STORED_AS[kind]).view(arrow_type(kind))
-    return pa.array(held, arrow_type(kind))
+        return pa.array(items, STORED_AS[kind]).view(arrow_type(kind))
+    return pa.array(items, arrow_type(kind))
 
 
-def plain(kind: str, found: pa.Array) -> list[Any]:
-    return found.view(STORED_AS[kind]).to_pylist() if kind in STORED_AS else found.to_pylist()
+def plain(kind: str, column: pa.Array) -> list[Any]:
+    return column.view(STORED_AS[kind]).to_pylist() if kind in STORED_AS else column.to_pylist()
 
 
 def comparable(value: Any) -> Any:
@@ -134,8 +134,8 @@ def batch_of(spec: OperatorSpec, rows: list[dict[str, Any]], hashes: int) -> pa.
     padding = [dict.fromkeys(rows[0])] * 3 if rows else []
     fields = [Field(TIME, "timestamp"), *spec.keys, *spec.inputs]
     columns = {f.name: array(f.type, [row[f.name] for row in padding + rows]) for f in fields}
-    said = [(hash_of(key_of(spec, row)) % hashes) - hashes // 2 for row in padding + rows]
-    batch = pa.record_batch({HASH: pa.array(said, pa.int64()), **columns})
+    numbers = [(hash_of(key_of(spec, row)) % hashes) - hashes // 2 for row in padding + rows]
+    batch = pa.record_batch({HASH: pa.array(numbers, pa.int64()), **columns})
     return batch.slice(len(padding))
 
 
@@ -171,15 +171,17 @@ class Model:
         """What the segments do for the table: the newest stored row of a key."""
         keys = self.table.keys_of(fresh)
         for i, row_id in enumerate(fresh):
-            held = self.stored.get(self._stored_key(keys, i))
-            if held is not None:
-                self.table.fill(np.array([row_id]), held[0], held[1])
+            entry = self.stored.get(self._stored_key(keys, i))
+            if entry is not None:
+                self.table.fill(np.array([row_id]), entry[0], entry[1])
 
     def _stored_key(self, run: Run, i: int) -> Any:
         variable = self.layout.variable_key_words
         words = run.words[i, : self.layout.key_width]
-        said = [reference.value_at(w, run.heap) if at in variable else int(w) for at, w in enumerate(words)]
-        return tuple(said)
+        parts = [
+            reference.value_at(w, run.heap) if at in variable else int(w) for at, w in enumerate(words)
+        ]
+        return tuple(parts)
 
     def commit(self) -> None:
         run = self.table.dirty_run()
@@ -193,7 +195,7 @@ class Model:
         assert self.table.dirty_count == len(self.table.dirty_run()) == 0
 
     def results(self, run: Run) -> dict[tuple[Any, ...], list[Any]]:
-        found: dict[tuple[Any, ...], list[Any]] = {}
+        groups: dict[tuple[Any, ...], list[Any]] = {}
         kinds = {field.name: field.type for field in self.spec.keys}
         for index, accumulator in enumerate(self.spec.work.accumulators):
             kinds[f"a{index}"] = accumulator.type
@@ -203,22 +205,22 @@ class Model:
             columns = [plain(kinds.get(name, "double"), batch.column(name)) for name in names]
             for row in zip(*columns, strict=True):
                 key = tuple(map(comparable, row[: len(self.spec.keys)]))
-                assert key not in found
-                found[key] = [approximate(value) for value in row[len(self.spec.keys) :]]
-        return found
+                assert key not in groups
+                groups[key] = [approximate(value) for value in row[len(self.spec.keys) :]]
+        return groups
 
     def expected(self, keys: set[tuple[Any, ...]]) -> dict[tuple[Any, ...], list[Any]]:
         answer = {}
         for key in keys:
-            said: list[Any] = []
+            columns: list[Any] = []
             for accumulator in self.spec.work.accumulators:
                 rows = [
                     (row[TIME], row[accumulator.input] if accumulator.input else 1)
                     for row in self.seen[key]
                 ]
                 result = reference.fold(accumulator, rows)
-                said += result if accumulator.kind == "moments" else [result]
-            answer[key] = [approximate(value) for value in said]
+                columns += result if accumulator.kind == "moments" else [result]
+            answer[key] = [approximate(value) for value in columns]
         return answer
 
     def resident(self) -> set[tuple[Any, ...]]:

@@ -27,21 +27,21 @@ from headrace.store.tables.table import Table
 TOP = (1 << 63) - 1
 
 
-def result(accumulator: Accumulator, held: list[Any], times: list[int | None] | None = None) -> Any:
+def result(accumulator: Accumulator, items: list[Any], times: list[int | None] | None = None) -> Any:
     """Fold values of one key, one batch per half, and read the result."""
     field = Field("i0", accumulator.type)
     spec = OperatorSpec("op", (), (field,), Work((accumulator,)), None, "changes", times is not None, (), 1)
     table = Table(RowLayout(spec))
-    columns = {HASH: pa.array([7] * len(held), pa.int64()), "i0": array(field.type, held)}
+    columns = {HASH: pa.array([7] * len(items), pa.int64()), "i0": array(field.type, items)}
     if times is not None:
         columns[TIME] = array("timestamp", times)
-    batch, half = pa.record_batch(columns), len(held) // 2
+    batch, half = pa.record_batch(columns), len(items) // 2
     for part in (batch.slice(0, half), batch.slice(half)):
         ids, _ = table.upsert(probe_of(table.layout, part))
         table.accumulate(ids, part)
     out = next(results_of(table.layout, table.whole_run(), None, 10))
-    found = [plain(accumulator.type, column)[0] for column in out.columns]
-    return tuple(found) if accumulator.kind == "moments" else found[0]
+    answers = [plain(accumulator.type, column)[0] for column in out.columns]
+    return tuple(answers) if accumulator.kind == "moments" else answers[0]
 
 
 def test_int_sum_wraps_errs_or_is_lost_as_told() -> None:
@@ -107,9 +107,9 @@ def test_strings_order_by_bytes() -> None:
 @given(
     st.lists(st.binary(max_size=3) | st.sampled_from([b"\x7f", b"\x80", b"\xff"]), min_size=1, max_size=6)
 )
-def test_binaries_order_as_python_orders_bytes(held: list[bytes]) -> None:
-    assert result(Accumulator("max", "i0", "binary"), held) == max(held)
-    assert result(Accumulator("min", "i0", "binary"), held) == min(held)
+def test_binaries_order_as_python_orders_bytes(items: list[bytes]) -> None:
+    assert result(Accumulator("max", "i0", "binary"), items) == max(items)
+    assert result(Accumulator("min", "i0", "binary"), items) == min(items)
 
 
 def test_nothing_but_nulls() -> None:
@@ -165,27 +165,27 @@ def test_flags_reach_beyond_the_first_word() -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.integers(0, (1 << 64) - 1) | st.integers(0, 3), max_size=60))
-def test_order_equals_reference(held: list[int]) -> None:
-    hashes = np.array(held, np.uint64)
+def test_order_equals_reference(items: list[int]) -> None:
+    hashes = np.array(items, np.uint64)
     assert order.by_hash(hashes).tolist() == reference.by_hash(hashes).tolist()
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.binary(max_size=5), st.binary(max_size=20)), max_size=12), st.data())
-def test_take_and_repack_equal_reference(held: list[tuple[bytes, bytes]], data: st.DataObject) -> None:
-    heap = b"??" + b"".join(a + b for a, b in held)
-    words, at = np.zeros((len(held), 3), np.uint64), 2
-    for i, pair in enumerate(held):
+def test_take_and_repack_equal_reference(pairs: list[tuple[bytes, bytes]], data: st.DataObject) -> None:
+    heap = b"??" + b"".join(a + b for a, b in pairs)
+    words, at = np.zeros((len(pairs), 3), np.uint64), 2
+    for i, pair in enumerate(pairs):
         words[i, 1] = i
         for word, value in zip((0, 2), pair, strict=True):
             words[i, word] = at << 24 | len(value)
             at += len(value)
-    ids = data.draw(st.lists(st.sampled_from(range(len(held))), max_size=12)) if held else []
-    said, variable = np.array(ids, np.int64), np.array([0, 2])
+    ids = data.draw(st.lists(st.sampled_from(range(len(pairs))), max_size=12)) if pairs else []
+    row_ids, variable = np.array(ids, np.int64), np.array([0, 2])
     source = np.frombuffer(heap, np.uint8)
     expected, expected_heap = reference.gather(words, source, ids, (0, 2))
     out = np.empty_like(expected)
-    order.take(words, said, out)
+    order.take(words, row_ids, out)
     out_heap = np.empty(order.held_bytes(out, len(out), variable), np.uint8)
     order.repack(out, len(out), variable, source, out_heap)
     assert out.tolist() == expected.tolist()
@@ -198,7 +198,7 @@ DIGITS = st.integers(-LIMIT, LIMIT) | st.sampled_from([0, -1, (1 << 64) - 1, -(1
 
 @settings(max_examples=80, deadline=None)
 @given(st.lists(DIGITS.map(Decimal), max_size=6))
-def test_decimal_kernels_equal_reference(held: list[Decimal]) -> None:
+def test_decimal_kernels_equal_reference(items: list[Decimal]) -> None:
     for kind in ("sum", "min", "max"):
         accumulator = Accumulator(kind, "i0", "decimal(38,0)", "null")  # type: ignore[arg-type]
         spec = OperatorSpec(
@@ -207,13 +207,13 @@ def test_decimal_kernels_equal_reference(held: list[Decimal]) -> None:
         layout = RowLayout(spec)
         fold = Fold.of(layout, layout.accumulators[0])
         rows = np.zeros((1, layout.width), np.uint64)
-        column = column_of(array(accumulator.type, held), accumulator.type)
+        column = column_of(array(accumulator.type, items), accumulator.type)
         arena = Arena(rows, np.zeros(0, np.uint8), np.zeros(2, np.int64))
-        fold.run(arena, np.zeros(len(held), np.int64), column, column)
-        expected = reference.fold(accumulator, [(None, value) for value in held])
+        fold.run(arena, np.zeros(len(items), np.int64), column, column)
+        expected = reference.fold(accumulator, [(None, value) for value in items])
         if expected is not None:
             assert reference.wide(int(rows[0, fold.word]), int(rows[0, fold.word + 1])) == expected
-        assert bool(rows[0, fold.flag] & fold.second) == (expected is None and bool(held))
+        assert bool(rows[0, fold.flag] & fold.second) == (expected is None and bool(items))
 
 
 def test_every_kernel_is_ready_after_warm() -> None:

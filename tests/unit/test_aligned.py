@@ -47,9 +47,9 @@ hash_sets = st.lists(
 
 
 @given(hash_sets)
-def test_rows_are_numbered_by_their_hash(found: list[set[int]]) -> None:
-    places = {at: number for number, at in enumerate(sorted(set().union(*found)))}
-    parts = [sorted(one) for one in found]
+def test_rows_are_numbered_by_their_hash(hashes: list[set[int]]) -> None:
+    places = {at: number for number, at in enumerate(sorted(set().union(*hashes)))}
+    parts = [sorted(one) for one in hashes]
     assert numbered(parts) == ([[places[at] for at in part] for part in parts], len(places))
 
 
@@ -60,15 +60,15 @@ def test_rows_of_one_hash_are_numbered_one_by_one() -> None:
 
 
 @given(hash_sets)
-def test_the_result_is_what_a_table_makes_of_the_runs(found: list[set[int]]) -> None:
+def test_the_result_is_what_a_table_makes_of_the_runs(hashes: list[set[int]]) -> None:
     runs = [
-        run_of([(at, at % 1000 + 1, number + 1) for at in sorted(one)]) for number, one in enumerate(found)
+        run_of([(at, at % 1000 + 1, number + 1) for at in sorted(one)]) for number, one in enumerate(hashes)
     ]
     together, table = aligned(runs, LAYOUT), Table(LAYOUT)
     for run in runs:
         table.absorb(run)
     assert together is not None
-    assert together.order.tolist() == sorted(set().union(*found))
+    assert together.order.tolist() == sorted(set().union(*hashes))
     assert counts(together) == counts(table.whole_run())
 
 

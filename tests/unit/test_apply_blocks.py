@@ -69,4 +69,4 @@ def test_rows_of_a_key_stay_in_the_order_in_which_they_came(parts: list[Parts]) 
         for key, amount in zip(part.column("k0").to_pylist(), part.column("v0").to_pylist(), strict=True):
             amounts[key].append(amount)
     assert len(amounts) == KEYS
-    assert all(found == sorted(found) for found in amounts.values())
+    assert all(values == sorted(values) for values in amounts.values())

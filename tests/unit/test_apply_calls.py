@@ -42,11 +42,13 @@ def wire(groups: list[int]) -> pa.RecordBatch:
 
 
 def calls(func: Any, schema: str = "user string, n bigint", **changed: Any) -> GroupCalls:
-    said = {"style": "arrow", "takes_key": False, **changed}
+    options = {"style": "arrow", "takes_key": False, **changed}
     kinds = {"string": T.StringType(), "bigint": T.LongType(), "timestamp": T.TimestampType()}
     named = [part.split() for part in schema.split(", ")]
     struct = T.StructType([T.StructField(name, kinds[kind]) for name, kind in named])
-    return GroupCalls("op", func, said["style"], said["takes_key"], COLUMNS[:1], COLUMNS, struct, ZONE)
+    return GroupCalls(
+        "op", func, options["style"], options["takes_key"], COLUMNS[:1], COLUMNS, struct, ZONE
+    )
 
 
 def cut(groups: list[int], *sizes: int) -> Iterator[pa.RecordBatch]:
@@ -119,8 +121,8 @@ def test_pandas_columns_without_names_go_by_position() -> None:
         (lambda frame: None, "pandas", "it is a NoneType, not a pandas DataFrame"),
     ],
 )
-def test_what_goes_wrong_is_placed(func: Any, style: str, said: str) -> None:
+def test_what_goes_wrong_is_placed(func: Any, style: str, message: str) -> None:
     with pytest.raises(QueryError) as error:
         list(calls(func, style=style)(cut([5])))
-    assert said in str(error.value)
+    assert message in str(error.value)
     assert "operator op, key (user='u5'), window 1970-01-01 00:00:00+00:00 to" in str(error.value)

@@ -73,12 +73,12 @@ def test_keys_come_back_from_any_slice(data: st.DataObject, kinds: list[str]) ->
 @pytest.mark.parametrize("kind", TYPES)
 def test_equal_values_have_equal_words_and_null_is_zero(kind: str) -> None:
     # The second array's nulls lie over what were values.
-    held = [None, sample(kind), None]
+    items = [None, sample(kind), None]
     full = array(kind, [sample(kind)] * 3)
     buffers = full.buffers()
     covered = pa.Array.from_buffers(full.type, 3, [pa.py_buffer(b"\x02"), *buffers[1:]])
     layout = RowLayout(keyed_by(kind))
-    one, two = (probe_of(layout, with_hash(k0=column)) for column in (array(kind, held), covered))
+    one, two = (probe_of(layout, with_hash(k0=column)) for column in (array(kind, items), covered))
     assert one.words[:, 0].tolist() == two.words[:, 0].tolist() == [1, 0, 1]
     assert not two.words[[0, 2], 1:].any()
     if kind in ("string", "binary"):
@@ -90,11 +90,11 @@ def test_equal_values_have_equal_words_and_null_is_zero(kind: str) -> None:
 
 
 def sample(kind: str) -> Any:
-    found = {"bool": True, "string": "héllo", "binary": b"\xff\0", "float": -1.5, "double": -1.5}
+    samples = {"bool": True, "string": "héllo", "binary": b"\xff\0", "float": -1.5, "double": -1.5}
     return (
         reference.scaled(-7, 2 if "2" in kind else -1)
         if kind.startswith("decimal")
-        else found.get(kind, -3)
+        else samples.get(kind, -3)
     )
 
 
@@ -125,10 +125,10 @@ def test_several_string_keys_share_one_heap() -> None:
 
 def test_nulls_of_more_than_64_keys() -> None:
     layout = RowLayout(keyed_by(*["int64"] * 70))
-    held = [None if i % 3 == 0 else i for i in range(70)]
-    batch = with_hash(**{f"k{i}": pa.array([value], pa.int64()) for i, value in enumerate(held)})
+    items = [None if i % 3 == 0 else i for i in range(70)]
+    batch = with_hash(**{f"k{i}": pa.array([value], pa.int64()) for i, value in enumerate(items)})
     out = next(results_of(layout, whole(layout, probe_of(layout, batch)), None, 5))
-    assert [column[0].as_py() for column in out.columns[:70]] == held
+    assert [column[0].as_py() for column in out.columns[:70]] == items
 
 
 def test_a_value_too_long_for_state_is_refused() -> None:

@@ -134,10 +134,10 @@ def test_a_session_that_grew_after_it_was_read_ahead_is_read_again(tmp_path: Pat
 
 
 @pytest.mark.usefixtures("uniform", "cold")
-@pytest.mark.parametrize("said", [True, False])
-def test_a_session_that_is_expected_to_grow_is_not_read_ahead(tmp_path: Path, said: bool) -> None:
+@pytest.mark.parametrize("has_ends", [True, False])
+def test_a_session_that_is_expected_to_grow_is_not_read_ahead(tmp_path: Path, has_ends: bool) -> None:
     """Every second session grows after some were read ahead; its rows say so."""
-    window = replace(SESSION, ends="v0") if said else SESSION
+    window = replace(SESSION, ends="v0") if has_ends else SESSION
     case = replace(keeping(window), store="aur", read_ratio=0.15)
     lab, model = StoreLab(case, tmp_path, 16 << 10), StoreModel(case)
     epochs = [
@@ -148,7 +148,7 @@ def test_a_session_that_is_expected_to_grow_is_not_read_ahead(tmp_path: Path, sa
     ]
     for rows, until in epochs:
         assert lab.epoch(rows, until) == model.epoch(rows, until)
-    assert (store_of(lab).reader.buffer.in_vain == 0) is said
+    assert (store_of(lab).reader.buffer.in_vain == 0) is has_ends
 
 
 @pytest.mark.long

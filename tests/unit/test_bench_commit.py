@@ -25,7 +25,7 @@ def steady(took_ms: float, critical: float = 0.0, batches: int = 100) -> Outcome
 
 def test_every_ratio_is_above_one_where_asynchronous_commits_are_ahead() -> None:
     slow, fast = steady(500.0, critical=80.0), steady(100.0, critical=4.0)
-    found = ratios_of(
+    ratios = ratios_of(
         ["lr4"],
         {
             ("small", "sync", "lr4"): slow,
@@ -36,12 +36,12 @@ def test_every_ratio_is_above_one_where_asynchronous_commits_are_ahead() -> None
             ("large", "floor", "lr4"): steady(50.0),
         },
     )
-    assert found["floor_throughput_vs_spark.lr4"] == pytest.approx(10.0)
-    assert found["critical_path_sync_over_async.lr4"] == pytest.approx(20.0)
-    assert found["critical_path_upload_over_async.lr4"] == pytest.approx(20.0)
+    assert ratios["floor_throughput_vs_spark.lr4"] == pytest.approx(10.0)
+    assert ratios["critical_path_sync_over_async.lr4"] == pytest.approx(20.0)
+    assert ratios["critical_path_upload_over_async.lr4"] == pytest.approx(20.0)
     for other in ("spark", "upload"):
-        assert found[f"p99_vs_{other}.lr4"] == pytest.approx(5.0)
-        assert found[f"throughput_vs_{other}.lr4"] == pytest.approx(5.0)
+        assert ratios[f"p99_vs_{other}.lr4"] == pytest.approx(5.0)
+        assert ratios[f"throughput_vs_{other}.lr4"] == pytest.approx(5.0)
 
 
 def test_few_batches_have_no_99th_percentile() -> None:
@@ -60,10 +60,10 @@ def test_the_plain_name_is_the_worst_query() -> None:
             ("spark", "cm1", 30.0),
         )
     }
-    found = ratios_of(["lr4", "cm1", "cm2"], outcomes)
-    assert found["p99_vs_spark"] == found["p99_vs_spark.cm1"] == pytest.approx(3.0)
-    assert "p99_vs_spark.cm2" not in found
-    assert "p99_vs_upload" not in found
+    ratios = ratios_of(["lr4", "cm1", "cm2"], outcomes)
+    assert ratios["p99_vs_spark"] == ratios["p99_vs_spark.cm1"] == pytest.approx(3.0)
+    assert "p99_vs_spark.cm2" not in ratios
+    assert "p99_vs_upload" not in ratios
 
 
 def test_hosts_are_told_that_storage_is_far(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -41,6 +41,6 @@ def with_most(phase: str, **more: object) -> Signs:
     ],
 )
 def test_each_sign_has_its_verdict(signs: Signs, limit: str, words: str) -> None:
-    found = bottleneck(signs)
-    assert found.limit == limit
-    assert words in str(found)
+    verdict = bottleneck(signs)
+    assert verdict.limit == limit
+    assert words in str(verdict)

@@ -51,9 +51,9 @@ def timed(rate: DataFrame) -> hr.Stream:
 
 
 def refused(build: Any, *words: str) -> None:
-    with pytest.raises(QueryError) as said:
+    with pytest.raises(QueryError) as error:
         build()
-    text = str(said.value)
+    text = str(error.value)
     assert all(word in text for word in words), text
 
 

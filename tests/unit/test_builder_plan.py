@@ -140,9 +140,9 @@ def test_operators_build_on_each_other_and_share_the_watermark(
 
 def test_windows_and_counts_are_never_null_as_spark_has_it(rate: DataFrame) -> None:
     rows = hr.stream(rate).withWatermark("ts", "10 seconds").groupBy("user", hr.tumbling("1 minute"))
-    found = rows.agg(n=hr.count(), v=hr.max("i")).schema
-    assert [field.name for field in found if field.nullable] == ["user", "v"]
-    assert not any(field.nullable for field in found["window"].dataType)
+    schema = rows.agg(n=hr.count(), v=hr.max("i")).schema
+    assert [field.name for field in schema if field.nullable] == ["user", "v"]
+    assert not any(field.nullable for field in schema["window"].dataType)
 
 
 def test_arrow_batches_are_large_unless_values_are_long_or_the_user_says_so(spark: SparkSession) -> None:

@@ -84,8 +84,8 @@ def test_a_look_up_finds_only_rows_of_the_groups(
     """Also of hashes that the partition has and the file has, for another of its ranges."""
     clipped, wanted = ClippedSegment(by_hash, groups, 100), hashes[::3].copy()
     probe = Run(wanted, wanted.reshape(-1, 1).copy(), np.empty(0, np.uint8))
-    found = lookup_all([clipped], 7, probe)
-    assert np.array_equal(wanted[found.mask], inside(wanted, groups))
+    matches = lookup_all([clipped], 7, probe)
+    assert np.array_equal(wanted[matches.mask], inside(wanted, groups))
     assert np.array_equal(clipped.rows_of(7, wanted).order, inside(wanted, groups))
     turns = np.random.default_rng(1).permutation(len(wanted))
     assert np.array_equal(clipped.rows_of(7, wanted, turns).order, inside(wanted, groups))

@@ -211,6 +211,6 @@ def test_every_retained_version_restores_whatever_happened(history: list[tuple[s
             collect(blobs, PREFIX, committed[-1][0], retain)
             committed = committed[-retain:]
         for number, expected in committed:
-            found = restore(blobs, PREFIX, number)
-            assert found is not None
-            assert found.segments == expected
+            restored = restore(blobs, PREFIX, number)
+            assert restored is not None
+            assert restored.segments == expected

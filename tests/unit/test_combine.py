@@ -80,9 +80,9 @@ def test_combining_parts_equals_folding_all(data: st.DataObject, spec: OperatorS
         runs.append(half.whole_run())
         together.absorb(half.view() if data.draw(st.booleans()) else runs[-1])
     assert model.results(together.whole_run()) == model.expected(set(model.seen))
-    found = together.find(model.table.view())
-    assert len(set(found.tolist())) == len(model.seen)
-    assert (found >= 0).all()
+    places = together.find(model.table.view())
+    assert len(set(places.tolist())) == len(model.seen)
+    assert (places >= 0).all()
     at_once = aligned(runs, RowLayout(spec))
     if at_once is None:
         assert len(set(together.hashes.tolist())) < len(together)

@@ -159,5 +159,5 @@ MEDIAN = HolisticResult("percentile", "v0", "double", (0.5,))
         (replace(PLAIN, work=Fold((Accumulator("first", "v0", "int64"),))), "on", False),
     ],
 )
-def test_what_is_combined(spec: OperatorSpec, said: Combine, expected: bool) -> None:
-    assert combines(spec, said) is expected
+def test_what_is_combined(spec: OperatorSpec, setting: Combine, expected: bool) -> None:
+    assert combines(spec, setting) is expected

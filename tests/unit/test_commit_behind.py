@@ -72,8 +72,8 @@ class Host:
         transaction = self.service.begin(replace(ticket, query=query))
         try:
             transaction.apply(batch_of([("a", 1), (f"b{number}", 1)]))
-            found = state_of(transaction.finish([]))
-            return transaction.commit(), found
+            state = state_of(transaction.finish([]))
+            return transaction.commit(), state
         except Exception:
             transaction.abort()
             raise
@@ -105,8 +105,8 @@ def test_a_batch_returns_before_its_state_is_on_shared_storage(host: Host) -> No
     host.run(0)
     assert host.manifests() == []
     assert host.logged() == ["v000000000000"]
-    _, found = host.results(1)
-    assert found["a"] == (2, 2)
+    _, state = host.results(1)
+    assert state["a"] == (2, 2)
     assert host.manifests() == [0], "ack 2 of batch 0 came before ack 1 of batch 1"
     host.jobs.drain()
     assert host.manifests() == [0, 1]
@@ -181,10 +181,10 @@ def test_a_host_goes_on_when_the_one_before_removes_what_it_just_sealed(
 
 def test_a_machine_that_has_neither_says_what_to_do(host: Host, tmp_path: Path) -> None:
     host.run(0)
-    with pytest.raises(StateMissing, match="version 0 is missing") as told:
+    with pytest.raises(StateMissing, match="version 0 is missing") as error:
         Host(tmp_path, local="another").run(1)
-    assert "hr.start" in told.value.hint
-    assert "headrace recover" in told.value.hint
+    assert "hr.start" in error.value.hint
+    assert "headrace recover" in error.value.hint
 
 
 @pytest.mark.parametrize("left", [0, 40, -3])
@@ -351,8 +351,8 @@ def test_an_attempt_that_is_published_late_leaves_the_files_of_the_newer_one(hos
     while host.at is replay:
         host.jobs.step()
     host.service.begin(host.ticket(1, attempt=3)).abort()  # the next attempt reads from files
-    _, found = host.results(1, attempt=4)
-    assert found["a"] == (2, 2)
+    _, state = host.results(1, attempt=4)
+    assert state["a"] == (2, 2)
 
 
 def test_an_epoch_that_is_logged_while_the_next_batch_waits_is_waited_for_too(

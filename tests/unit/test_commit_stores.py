@@ -69,9 +69,9 @@ class Host:
         for start in range(0, len(rows), 64):
             transaction.apply(batch_of(spec, rows[start : start + 64]))
         seen = [max(row.time_us for row in rows) // 1000 - 8000] if spec.delays_ms else []
-        found = rows_of(transaction.finish(seen))
+        results = rows_of(transaction.finish(seen))
         transaction.commit()
-        return found
+        return results
 
 
 def rows_at(number: int) -> list[Row]:
@@ -86,12 +86,12 @@ def rows_at(number: int) -> list[Row]:
 def results(
     spec: OperatorSpec, mode: CommitMode, host_at: Callable[[int], Host], between: Callable[[Host], None]
 ) -> list[list[tuple[Any, ...]]]:
-    found = []
+    outputs = []
     for number in range(BATCHES):
         host = host_at(number)
-        found.append(host.run(spec, number, rows_at(number), mode))
+        outputs.append(host.run(spec, number, rows_at(number), mode))
         between(host)
-    return found
+    return outputs
 
 
 @pytest.mark.parametrize("share_bytes", [TINY, 64 << 20], ids=["tiny", "ample"])

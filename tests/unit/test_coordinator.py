@@ -62,7 +62,7 @@ class View:
     def __init__(self) -> None:
         self.run: str | None = "run"
         self.files = Files()
-        self.asked = 0
+        self.reads = 0
         self.fresh = False
         self.planned: dict[int, set[str]] = {}  # operators by batch
 
@@ -79,7 +79,7 @@ class View:
         return self.fresh
 
     def seen_ms(self, query: str, batch: int, operator: str, nodes: list[str]) -> list[int | None]:
-        self.asked += 1
+        self.reads += 1
         return [batch * 1000 for _ in nodes]
 
     def watermark_ms(self, query: str, batch: int, operator: str) -> int | None:
@@ -140,8 +140,8 @@ def commit(
     coordinator: Coordinator, batch: int, *partitions: int, operator: str = "counts", run: str = "run"
 ) -> None:
     for partition in partitions:
-        said = {"query": "q", "run": run, "operator": operator, "batch": batch}
-        coordinator.act("committed", {**said, "summary": asdict(summary(partition, batch))})
+        request = {"query": "q", "run": run, "operator": operator, "batch": batch}
+        coordinator.act("committed", {**request, "summary": asdict(summary(partition, batch))})
 
 
 def test_batches_follow_each_other(coordinator: Coordinator, view: View) -> None:
@@ -311,10 +311,10 @@ def test_event_times_are_asked_once(coordinator: Coordinator, view: View) -> Non
     ask = replace(BEGIN, spec=DELAYED, times=DIRECT)
     assert coordinator.begin(ask)["seen_ms"] == [0]
     assert coordinator.begin(replace(ask, partition=1, task=1, attempt=1))["seen_ms"] == [0]
-    assert view.asked == 1
+    assert view.reads == 1
     commit(coordinator, 0, 0, 1)
     assert coordinator.begin(replace(ask, batch=1, stage=2, attempt=2))["seen_ms"] == [1000]
-    assert view.asked == 2
+    assert view.reads == 2
     with pytest.raises(Fenced):
         coordinator.begin(replace(ask, attempt=3))
     with pytest.raises(HeadraceError, match="no such action"):
@@ -330,9 +330,9 @@ def test_a_chained_operator_stays_behind_the_one_below_it(coordinator: Coordinat
     below = replace(BEGIN, spec=replace(DELAYED, name="below"), times=DIRECT, batch=1, stage=2)
     coordinator.begin(below)
     for partition, at_ms in ((0, 300), (1, 300)):
-        told = asdict(summary(partition, 1, watermark_ms=at_ms))
-        said = {"query": "q", "run": "run", "operator": "below", "batch": 1, "summary": told}
-        coordinator.act("committed", said)
+        report = asdict(summary(partition, 1, watermark_ms=at_ms))
+        request = {"query": "q", "run": "run", "operator": "below", "batch": 1, "summary": report}
+        coordinator.act("committed", request)
     commit(coordinator, 0, 0, 1)
     assert coordinator.begin(replace(ask, batch=1, stage=3))["seen_ms"] == [300 - 5 + 10]
     assert coordinator.begin(replace(ask, batch=1, stage=3, task=1, partition=1))["seen_ms"] == [305]
@@ -355,24 +355,24 @@ def test_a_chained_operator_in_the_jvm_stays_behind_the_one_below_it(
     spec = replace(DELAYED, delays_ms=(10, 20))
     request = planned("top", both)
     coordinator.act("plan", {**request, "operator": {**request["operator"], "spec": spec.to_json()}})
-    asked = {"query": "q", "run": "run", "operator": spec.name, "batch": 0}
+    header = {"query": "q", "run": "run", "operator": spec.name, "batch": 0}
 
     def seen(direct: list[int | None], below: int | None) -> list[int | None]:
-        request = {**asked, "direct_ms": direct, "upstream_ms": {"below": below}}
+        request = {**header, "direct_ms": direct, "upstream_ms": {"below": below}}
         answer: list[int | None] = coordinator.act("times", request)["seen_ms"]
         return answer
 
     assert seen([900, 800], 300) == [None, 800], "the other operator below has reported nothing"
     python = replace(BEGIN, spec=replace(DELAYED, name="python"), uid="python", times=DIRECT)
     coordinator.begin(python)
-    said = {"query": "q", "run": "run", "operator": "python", "batch": 0}
+    python_header = {"query": "q", "run": "run", "operator": "python", "batch": 0}
     for partition in (0, 1):
-        told = asdict(summary(partition, watermark_ms=400))
-        coordinator.act("committed", {**said, "summary": told})
+        report = asdict(summary(partition, watermark_ms=400))
+        coordinator.act("committed", {**python_header, "summary": report})
     assert seen([None, 800], 300) == [300 - 5 + 10, 800]
     assert seen([None, 800], 500) == [400 + 10, 800]
     with pytest.raises(Fenced, match="batch 3"):
-        coordinator.act("times", {**asked, "batch": 3, "direct_ms": [], "upstream_ms": {}})
+        coordinator.act("times", {**header, "batch": 3, "direct_ms": [], "upstream_ms": {}})
 
 
 def test_a_python_operator_above_one_in_the_jvm_goes_by_its_plan(
@@ -392,7 +392,7 @@ def test_a_task_of_an_earlier_run_changes_nothing(coordinator: Coordinator, view
     coordinator.begin(replace(BEGIN, run="next", stage=2, attempt=1))
     with pytest.raises(Fenced, match="run run"):
         coordinator.begin(replace(BEGIN, spec=DELAYED, times=DIRECT, attempt=2))
-    assert view.asked == 0
+    assert view.reads == 0
     with pytest.raises(Fenced, match="run run"):
         commit(coordinator, 0, 0)
     assert coordinator.progress("q", "counts") == []
@@ -411,16 +411,16 @@ def test_what_a_commit_did_behind_the_next_batch_is_told_with_that_one(view: Vie
     assert (first.log_ms, second.hidden_ms) == (1.0, 0)
 
 
-def heard(coordinator: Coordinator, machine: str) -> dict[str, Any]:
+def heartbeat(coordinator: Coordinator, machine: str) -> dict[str, Any]:
     return coordinator.heartbeat(machine, HostReport(1, {"tcp": f"grpc+tcp://{machine}:1"}, {}))
 
 
 def test_a_partition_stays_where_it_is(coordinator: Coordinator, clock: ManualClock) -> None:
     coordinator.begin(BEGIN)
-    heard(coordinator, "a")
+    heartbeat(coordinator, "a")
     commit(coordinator, 0, 0, 1)
     clock.advance_ms(5_000)
-    heard(coordinator, "a")
+    heartbeat(coordinator, "a")
     answer = coordinator.begin(replace(BEGIN, batch=1, stage=2, machine="b"))
     assert answer["partitions"] == [
         {"partition": 0, "machine": "a", "address": "grpc+tcp://a:1", "door": None}
@@ -433,26 +433,26 @@ def test_a_partition_stays_where_it_is(coordinator: Coordinator, clock: ManualCl
 
 def test_an_unreachable_owner_is_replaced(coordinator: Coordinator) -> None:
     coordinator.begin(BEGIN)
-    heard(coordinator, "a")
+    heartbeat(coordinator, "a")
     answer = coordinator.begin(replace(BEGIN, machine="b", attempt=1, avoid="a"))
     assert answer["partitions"] == [{"partition": 0, "machine": "b", "address": None, "door": None}]
 
 
 def test_ending_is_told(coordinator: Coordinator) -> None:
-    assert heard(coordinator, "a") == {"ending": False, "ended": []}
+    assert heartbeat(coordinator, "a") == {"ending": False, "ended": []}
     assert [host.pid for host in coordinator.end()] == [1]
-    assert heard(coordinator, "a") == {"ending": True, "ended": []}
+    assert heartbeat(coordinator, "a") == {"ending": True, "ended": []}
 
 
 def test_a_host_is_told_which_of_the_queries_in_its_memory_have_ended(
     coordinator: Coordinator, view: View
 ) -> None:
-    held = [
+    partitions = [
         {"query": "q", "store": "rmw"},
         {"query": "old", "store": "aar"},
         {"query": "gone", "store": None},
     ]
-    host = HostReport(1, {}, {"partitions": held})
+    host = HostReport(1, {}, {"partitions": partitions})
     assert coordinator.heartbeat("a", host)["ended"] == ["old"]
     view.run = None
     assert coordinator.heartbeat("a", host)["ended"] == ["old", "q"]

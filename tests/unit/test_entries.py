@@ -44,11 +44,11 @@ def run_of(rows: list[Plain]) -> Run:
 
 
 def rows_in(hashes: np.ndarray, words: np.ndarray, heap: np.ndarray) -> list[Plain]:
-    found = []
+    rows = []
     for order, (number, pointer) in zip(hashes.tolist(), words.tolist(), strict=True):
         start, size = pointer >> LENGTH_BITS, pointer & LENGTH_MAX
-        found.append((order, number, heap[start : start + size].tobytes()))
-    return found
+        rows.append((order, number, heap[start : start + size].tobytes()))
+    return rows
 
 
 @settings(max_examples=60, deadline=None)

@@ -89,9 +89,9 @@ def test_another_operator_is_refused() -> None:
 def test_what_may_change_is_taken_over() -> None:
     """The watermark's delay shapes no state: a restart may change it."""
     spec = replace(SPEC, delays_ms=(5_000,))
-    found = OperatorRecord("/state", spec, (0, 1))
+    record = OperatorRecord("/state", spec, (0, 1))
     slower = replace(spec, delays_ms=(60_000,))
-    assert opened(found, slower, "/state", 2, new=False, path="p").spec == slower
+    assert opened(record, slower, "/state", 2, new=False, path="p").spec == slower
 
 
 def test_a_name_stays_inside_the_folder() -> None:

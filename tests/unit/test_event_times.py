@@ -51,14 +51,14 @@ class Node:
         return Text(f"EventTimeStatsAccum(id: 1, name: None, value: {self.stats})")
 
     def treeString(self, depth: int = 0) -> str:
-        told = f" {self.id}, at#1: timestamp, 3 seconds" if self.id else " x#7"
-        told = f" {self.task}(__hash#1, k0#2)" if self.task else told
+        detail = f" {self.id}, at#1: timestamp, 3 seconds" if self.id else " x#7"
+        detail = f" {self.task}(__hash#1, k0#2)" if self.task else detail
         below = "".join(child.treeString(depth + 1) for child in self.children_)
-        return f"{'   ' * depth}+- {self.name}{told}\n{below}"
+        return f"{'   ' * depth}+- {self.name}{detail}\n{below}"
 
     def apply(self, number: int) -> Node | None:
-        found = list(self.walk())
-        return found[number] if number < len(found) else None
+        nodes = list(self.walk())
+        return nodes[number] if number < len(nodes) else None
 
     def walk(self) -> list[Node]:
         return [self, *(node for child in self.children_ for node in child.walk())]

@@ -114,10 +114,10 @@ def test_what_no_version_needs_goes_here_and_there(server: S3Server, tmp_path: P
     service = PartitionService(64 << 20, locations)
     run_all(service, location, range(33))
     service.close()
-    there = {name for name in locations.open(location, create=False).list("q/") if "/segments/" in name}
-    here = {path.name for path in tmp_path.rglob("segments/*")}
-    assert 0 < len(there) < 33
-    assert here == {name.rpartition("/")[2] for name in there}
+    remote = {name for name in locations.open(location, create=False).list("q/") if "/segments/" in name}
+    local = {path.name for path in tmp_path.rglob("segments/*")}
+    assert 0 < len(remote) < 33
+    assert local == {name.rpartition("/")[2] for name in remote}
 
 
 def test_a_store_that_throttles_and_loses_replies(server: S3Server, tmp_path: Path) -> None:

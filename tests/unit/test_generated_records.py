@@ -55,17 +55,17 @@ def columns(kind: Kind, count: int, **given: str) -> dict[str, np.ndarray]:
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 @pytest.mark.parametrize("view", ["rows", "text"])
 def test_any_cut_makes_the_same_records(kind: Kind, view: str) -> None:
-    said = options(view=view, seed="7")
-    whole = kind.batch(said, 0, 10_000)
+    settings = options(view=view, seed="7")
+    whole = kind.batch(settings, 0, 10_000)
     cuts = [0, 1, 4499, 4500, 4501, 9999, 10_000]
-    parts = [kind.batch(said, low, high) for low, high in pairwise(cuts)]
+    parts = [kind.batch(settings, low, high) for low, high in pairwise(cuts)]
     assert (
         pa.Table.from_batches(parts)
         .combine_chunks()
         .equals(pa.Table.from_batches([whole]).combine_chunks())
     )
     assert whole.schema == kind.schema_of(view)
-    assert not whole.equals(kind.batch(replace(said, traffic=Traffic(1500, 0.05, 8)), 0, 10_000))
+    assert not whole.equals(kind.batch(replace(settings, traffic=Traffic(1500, 0.05, 8)), 0, 10_000))
 
 
 def test_pieces_are_small_and_complete() -> None:
@@ -117,9 +117,9 @@ def test_a_line_has_65_bytes_and_says_what_the_row_says(kind: Kind) -> None:
     rows = kind.batch(options(), 40_000, 41_000)
     text = kind.batch(options(view="text"), 40_000, 41_000).column("value")
     assert pc.unique(pc.binary_length(text)).to_pylist() == [RECORD_BYTES]
-    said = pc.split_pattern(text, ",")
+    parts = pc.split_pattern(text, ",")
     for at, (field, column) in enumerate(zip(rows.schema, rows.columns, strict=True)):
-        written = pc.list_element(said, at)
+        written = pc.list_element(parts, at)
         if not pa.types.is_timestamp(field.type):
             assert written.cast(field.type).equals(column), field.name
         elif kind is EVENTS:
@@ -212,9 +212,14 @@ def test_resources_are_shares_of_a_machine() -> None:
 
 
 def test_defaults_are_the_paper_s() -> None:
-    said = options()
-    assert (said.traffic.rate, said.per_batch, said.view, said.unthrottled) == (1500, 4500, "rows", False)
-    first = REPORTS.batch(said, 0, 1).column("timestamp")[0].value
+    defaults = options()
+    assert (defaults.traffic.rate, defaults.per_batch, defaults.view, defaults.unthrottled) == (
+        1500,
+        4500,
+        "rows",
+        False,
+    )
+    first = REPORTS.batch(defaults, 0, 1).column("timestamp")[0].value
     assert first == BASE_TIME_S * 1_000_000
     assert options(RATE="2500").per_batch == 7500
 
@@ -232,7 +237,7 @@ def test_defaults_are_the_paper_s() -> None:
     ],
 )
 def test_wrong_options_are_refused(name: str, value: str) -> None:
-    with pytest.raises(QueryError) as said:
+    with pytest.raises(QueryError) as error:
         options(**{name: value})
-    assert name in said.value.message
-    assert said.value.hint
+    assert name in error.value.message
+    assert error.value.hint

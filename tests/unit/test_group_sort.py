@@ -14,8 +14,8 @@ def test_rows_come_by_group_then_by_keys(rows: int, groups: int, keys: int) -> N
     random = np.random.default_rng(rows + keys)
     of_row = random.integers(0, max(1, groups), rows)
     values = random.integers(0, 7, (keys, rows)).astype(np.uint64) << np.uint64(60)
-    taken = np.flatnonzero(random.random(rows) < 0.8)
-    found, starts = sort_rows(of_row, groups, taken, values)
-    expected = taken[np.lexsort([*(key[taken] for key in values), of_row[taken]])] if rows else taken
-    assert found.tolist() == expected.tolist()
-    assert np.diff(starts).tolist() == np.bincount(of_row[taken], minlength=groups).tolist()[:groups]
+    sample = np.flatnonzero(random.random(rows) < 0.8)
+    order, starts = sort_rows(of_row, groups, sample, values)
+    expected = sample[np.lexsort([*(key[sample] for key in values), of_row[sample]])] if rows else sample
+    assert order.tolist() == expected.tolist()
+    assert np.diff(starts).tolist() == np.bincount(of_row[sample], minlength=groups).tolist()[:groups]

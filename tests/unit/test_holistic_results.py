@@ -92,18 +92,18 @@ def computed(spec: OperatorSpec, batch: pa.RecordBatch) -> dict[Any, dict[str, A
         for part in HolisticComputation(layout)(*groups_of(layout, run, starts, starts + WIDTH))
         for row in part.to_pylist()
     ]
-    found = {(row["k0"], row[WINDOW_START]): row for row in rows}
-    assert len(found) == len(rows)
-    return found
+    results = {(row["k0"], row[WINDOW_START]): row for row in rows}
+    assert len(results) == len(rows)
+    return results
 
 
 def grouped(batch: pa.RecordBatch) -> dict[Any, list[dict[str, Any]]]:
-    found: dict[Any, list[dict[str, Any]]] = {}
+    groups: dict[Any, list[dict[str, Any]]] = {}
     starts = [t // WIDTH * WIDTH for t in batch.column("__time").cast(pa.int64()).to_pylist()]
     bounds = pa.array(starts, pa.int64()).cast(pa.timestamp("us", "UTC")).to_pylist()
     for start, row in zip(bounds, batch.to_pylist(), strict=True):
-        found.setdefault((row["k0"], start), []).append(row)
-    return found
+        groups.setdefault((row["k0"], start), []).append(row)
+    return groups
 
 
 def rank(value: Any) -> Any:
@@ -140,7 +140,7 @@ def test_every_type_of_value(kind: str) -> None:
         modes = [value for value in values if counts[repr(value)] == most]
         by_time = sorted(
             ((r["__time"], rank(r["v0"]), r["v0"]) for r in rows if r["v0"] is not None),
-            key=lambda held: held[:2],
+            key=lambda entry: entry[:2],
         )
         assert row["a0"] == len(values)
         assert repr(row["a1"]) == repr(values[-1] if values else None)
@@ -175,8 +175,12 @@ def test_percentiles_lie_between_ranks_as_numpy_puts_them(share: float) -> None:
     tame = [None if v is None or not math.isfinite(v) else v for v in tame]
     batch = batch.set_column(3, batch.schema.field(3), pa.array(tame, pa.float64()))
     for group, rows in grouped(batch).items():
-        values, found = ordered(rows), computed(spec, batch)[group]["h0"]
-        assert found == pytest.approx(np.percentile(values, share * 100)) if values else found is None
+        values, percentile = ordered(rows), computed(spec, batch)[group]["h0"]
+        assert (
+            percentile == pytest.approx(np.percentile(values, share * 100))
+            if values
+            else percentile is None
+        )
 
 
 def test_negative_zero_is_zero_in_sets_and_modes() -> None:
@@ -220,6 +224,6 @@ def test_rows_of_groups_come_together_in_the_order_of_time() -> None:
     for row in rows:
         by_number.setdefault(row[GROUP], []).append(row)
     assert len(by_number) == 2 * KEYS
-    for held in by_number.values():
-        assert len({(row["k0"], row[WINDOW_START]) for row in held}) == 1
-        assert [row["__time"] for row in held] == sorted(row["__time"] for row in held)
+    for members in by_number.values():
+        assert len({(row["k0"], row[WINDOW_START]) for row in members}) == 1
+        assert [row["__time"] for row in members] == sorted(row["__time"] for row in members)

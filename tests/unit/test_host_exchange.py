@@ -187,19 +187,19 @@ def test_actions_answer(address: str) -> None:
 
 
 def test_nobody_there_is_host_unavailable(tmp_path: Path) -> None:
-    asked: list[bool] = []
+    requests: list[bool] = []
 
     def locate(again: bool) -> str:
-        asked.append(again)
+        requests.append(again)
         return f"grpc+unix://{tmp_path}/none.sock"
 
     with pytest.raises(HostUnavailable):
         list(HostClient(locate, SECRET, Connections()).exchange(ticket(), [rows(1)], list))
-    assert asked == [False, True]
+    assert requests == [False, True]
 
 
 def test_conform_takes_another_time_zone() -> None:
     schema = pa.schema([("t", pa.timestamp("us", tz="UTC"))])
-    said = pa.RecordBatch.from_arrays([pa.array([5], pa.timestamp("us", tz="Europe/Berlin"))], names=["t"])
-    assert conform(said, schema).schema == schema
-    assert conform(said, schema).column(0).cast(pa.int64()).to_pylist() == [5]
+    batch = pa.RecordBatch.from_arrays([pa.array([5], pa.timestamp("us", tz="Europe/Berlin"))], names=["t"])
+    assert conform(batch, schema).schema == schema
+    assert conform(batch, schema).column(0).cast(pa.int64()).to_pylist() == [5]

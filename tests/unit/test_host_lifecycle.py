@@ -96,14 +96,14 @@ def left(settings: HostSettings) -> set[str]:
 
 
 def test_racing_threads_start_one_host(settings: HostSettings) -> None:
-    found: list[HostAddress] = []
-    threads = [threading.Thread(target=lambda: found.append(ensure_host(settings))) for _ in range(6)]
+    addresses: list[HostAddress] = []
+    threads = [threading.Thread(target=lambda: addresses.append(ensure_host(settings))) for _ in range(6)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(found) == 6
-    assert len(set(found)) == 1
+    assert len(addresses) == 6
+    assert len(set(addresses)) == 1
     assert HostPaths.of(settings).log.read_text().count("INFO headrace.host: host here") == 1
     assert HostPaths.of(settings).folder.stat().st_mode & 0o777 == 0o700
 
@@ -182,8 +182,10 @@ def test_a_killed_host_is_replaced(settings: HostSettings) -> None:
     gone(first.pid)
     assert find_host(settings) is None
     connections = Connections()
-    asked = iter([first.address])  # what a task may still remember
-    client = HostClient(lambda again: next(asked, "") or ensure_host(settings).address, SECRET, connections)
+    addresses = iter([first.address])  # what a task may still remember
+    client = HostClient(
+        lambda again: next(addresses, "") or ensure_host(settings).address, SECRET, connections
+    )
     ticket = Ticket("app", "query", counting(), 0, 0, None, 1, "/nowhere", 3)
     list(client.exchange(ticket, [], []))
     assert client.summary is not None
@@ -299,8 +301,8 @@ def test_it_inherits_nothing(settings: HostSettings, tmp_path: Path) -> None:
     with (tmp_path / "open").open("w") as mine:
         os.set_inheritable(mine.fileno(), True)
         host = ensure_host(settings)
-        held = {os.readlink(path) for path in Path(f"/proc/{host.pid}/fd").iterdir()}
-    assert not {path for path in held if path.endswith("/open")}
+        paths = {os.readlink(path) for path in Path(f"/proc/{host.pid}/fd").iterdir()}
+    assert not {path for path in paths if path.endswith("/open")}
     assert os.getsid(host.pid) == host.pid
 
 

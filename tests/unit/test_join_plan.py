@@ -58,9 +58,9 @@ def drawn(left: hr.Stream, right: hr.Stream, on: Any, how: Any = "inner") -> Blu
 
 
 def refused(build: Any, *words: str) -> None:
-    with pytest.raises(QueryError) as said:
+    with pytest.raises(QueryError) as error:
         build()
-    text = str(said.value)
+    text = str(error.value)
     assert all(word in text for word in words), text
 
 
@@ -157,8 +157,8 @@ def test_names_that_both_have_are_refused(people: hr.Stream, sales: hr.Stream) -
     renamed = hr.Stream(sales.df.withColumnRenamed("title", "Name"), "opened")
     refused(lambda: people.join(renamed, on=[("id", "seller")], window=WINDOW), "Name", "rename")
     refused(lambda: people.join(people, on="id", window=WINDOW), "name", "left stream", "right stream")
-    taken = hr.Stream(sales.df.withColumnRenamed("title", "window"), "opened")
-    refused(lambda: people.join(taken, on=[("id", "seller")], window=WINDOW), "called window", "rename")
+    clash = hr.Stream(sales.df.withColumnRenamed("title", "window"), "opened")
+    refused(lambda: people.join(clash, on=[("id", "seller")], window=WINDOW), "called window", "rename")
 
 
 def test_values_of_any_type_are_carried_and_maps_are_no_keys(people: hr.Stream, sales: hr.Stream) -> None:

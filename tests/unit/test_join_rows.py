@@ -64,9 +64,9 @@ rows = st.lists(
 )
 
 
-def chunk_of(spec: OperatorSpec, said: list[Row]) -> tuple[KeptLayout, Run, Groups]:
+def chunk_of(spec: OperatorSpec, rows: list[Row]) -> tuple[KeptLayout, Run, Groups]:
     """The rows as a store would give them; hashes of different keys may be equal."""
-    keys, sides, times, texts, numbers = zip(*said, strict=True) if said else ((),) * 5
+    keys, sides, times, texts, numbers = zip(*rows, strict=True) if rows else ((),) * 5
     marked = [side + ALONE * (key is None) for key, side in zip(keys, sides, strict=True)]
     hashes = [(key or 0) % 2 for key in keys]
     columns = [hashes, times, marked, keys, texts, numbers]
@@ -78,10 +78,10 @@ def chunk_of(spec: OperatorSpec, said: list[Row]) -> tuple[KeptLayout, Run, Grou
     return layout, *groups_of(layout, run, starts, starts + WIDTH)
 
 
-def model(how: str, said: list[Row]) -> Counter[tuple[Any, ...]]:
+def model(how: str, rows: list[Row]) -> Counter[tuple[Any, ...]]:
     """The join by definition."""
-    left = [row for row in said if row[1] == LEFT]
-    right = [row for row in said if row[1] == RIGHT]
+    left = [row for row in rows if row[1] == LEFT]
+    right = [row for row in rows if row[1] == RIGHT]
     out: Counter[tuple[Any, ...]] = Counter()
     matched: set[int] = set()
     for (i, a), (j, b) in product(enumerate(left), enumerate(right)):
@@ -103,7 +103,7 @@ def model(how: str, said: list[Row]) -> Counter[tuple[Any, ...]]:
     return out
 
 
-def told(batches: list[pa.RecordBatch], schema: pa.Schema) -> Counter[tuple[Any, ...]]:
+def rows_of(batches: list[pa.RecordBatch], schema: pa.Schema) -> Counter[tuple[Any, ...]]:
     table = pa.Table.from_batches(batches, schema)
     columns = []
     for column in table.columns:
@@ -123,21 +123,21 @@ def told(batches: list[pa.RecordBatch], schema: pa.Schema) -> Counter[tuple[Any,
     st.sampled_from([1, 3, 1000]),
     st.sampled_from([1, 8, 1000]),
 )
-def test_a_join_equals_its_definition(said, how, pairs_max, bytes_max):
+def test_a_join_equals_its_definition(entries, how, pairs_max, bytes_max):
     spec = spec_of(how)
-    layout, run, groups = chunk_of(spec, said)
+    layout, run, groups = chunk_of(spec, entries)
     batches = list(join_of(layout, pairs_max, bytes_max)(run, groups))
     assert all(0 < part.num_rows <= pairs_max for part in batches)
-    assert told(batches, output_schema(spec)) == model(how, said)
+    assert rows_of(batches, output_schema(spec)) == model(how, entries)
 
 
 @pytest.mark.parametrize(("text", "limit", "rows"), [("x", 1 << 16, 300), ("x" * 100_000, 200, 40)])
 def test_a_key_with_many_pairs_comes_in_bounded_batches(text, limit, rows):
     spec = spec_of("inner")
-    said: list[Row] = [
+    entries: list[Row] = [
         (1, side, number % WIDTH, text, 1) for number in range(rows) for side in (LEFT, RIGHT)
     ]
-    layout, run, groups = chunk_of(spec, said)
+    layout, run, groups = chunk_of(spec, entries)
     pairs = 0
     for part in join_of(layout)(run, groups):
         assert part.num_rows <= limit

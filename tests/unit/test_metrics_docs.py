@@ -22,6 +22,6 @@ def test_the_dashboard_asks_for_metrics_that_are_served() -> None:
     served = {family.name for family in ApplicationCollector(journal).collect()}
     dashboard = json.loads((DOCS / "grafana.json").read_text())
     expressions = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
-    asked = {name for text in expressions for name in re.findall(r"headrace_\w+", text)}
-    assert len(asked) > 10
-    assert {name.removesuffix("_total") for name in asked} <= served
+    metrics = {name for text in expressions for name in re.findall(r"headrace_\w+", text)}
+    assert len(metrics) > 10
+    assert {name.removesuffix("_total") for name in metrics} <= served

@@ -104,8 +104,8 @@ def test_half_the_channels_are_hot_and_keep_one_url(bids: pa.RecordBatch) -> Non
 
 def test_urls_have_their_shape_and_channel_id(bids: pa.RecordBatch) -> None:
     shape = re.compile(r"https://www\.nexmark\.com(/[a-z_]{3,4}){3}/item\.htm\?query=1(&channel_id=(\d+))?")
-    found = dict(zip(bids.column("channel").to_pylist(), bids.column("url").to_pylist(), strict=True))
-    matches = {name: shape.fullmatch(url) for name, url in found.items()}
+    urls = dict(zip(bids.column("channel").to_pylist(), bids.column("url").to_pylist(), strict=True))
+    matches = {name: shape.fullmatch(url) for name, url in urls.items()}
     assert all(matches.values())
     ids = {name: match[3] for name, match in matches.items() if match and name.startswith("channel-")}
     assert 0.88 < np.mean([number is not None for number in ids.values()]) < 0.92
@@ -126,10 +126,10 @@ def test_persons_have_their_fields(persons: pa.RecordBatch) -> None:
 
 def test_text_has_one_special_in_thirteen_and_no_outer_spaces(auctions: pa.RecordBatch) -> None:
     descriptions = auctions.column("description")
-    found = "".join(descriptions.to_pylist())
-    assert set(found) == set("abcdefghijklmnopqrstuvwxyz ")
-    assert 0.070 < found.count(" ") / len(found) < 0.078
-    assert 0.0345 < found.count("q") / len(found) < 0.0370
+    text = "".join(descriptions.to_pylist())
+    assert set(text) == set("abcdefghijklmnopqrstuvwxyz ")
+    assert 0.070 < text.count(" ") / len(text) < 0.078
+    assert 0.0345 < text.count("q") / len(text) < 0.0370
     assert lengths(descriptions).max() == 99
     assert lengths(auctions.column("itemName")).max() == 19
     assert descriptions.equals(pc.ascii_trim(descriptions, " "))

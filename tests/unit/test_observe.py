@@ -54,9 +54,9 @@ CASES = [
     ("observed", "window", "store"), [case[1:] for case in CASES], ids=[c[0] for c in CASES]
 )
 def test_the_layout_follows_the_accesses(observed: Observed, window: Window, store: str | None) -> None:
-    found = fit(observed, window)
-    assert (found and found.store) == store
-    assert found is None or found.reason
+    choice = fit(observed, window)
+    assert (choice and choice.store) == store
+    assert choice is None or choice.reason
 
 
 def test_alignment_tells_sessions_from_windows() -> None:
@@ -78,8 +78,8 @@ def test_reads_are_counted_by_epoch() -> None:
     observer.epoch_over([])
     observer.read(results((0, 10)))
     observer.epoch_over([])
-    found = observer.observed(7, 9)
-    assert found == Observed(
+    counts = observer.observed(7, 9)
+    assert counts == Observed(
         rows_in=30, rows_read=5, edge_reads=10, groups=5, ends=3, held_bytes=7, share_bytes=9
     )
 
@@ -90,8 +90,8 @@ def test_first_and_last_reads_are_told_from_those_between() -> None:
     times = [s * SECOND for s in (0, 5, 6, 9)]
     bounds = {WINDOW_START: [0] * 4, WINDOW_END: [10 * SECOND] * 4}
     observer.read(pa.RecordBatch.from_pydict({**bounds, GROUP: [0, 0, 1, 1], TIME: times}))
-    found = observer.observed(0, 1)
-    assert (found.rows_read, found.edge_reads, found.groups) == (4, 3, 2)
+    counts = observer.observed(0, 1)
+    assert (counts.rows_read, counts.edge_reads, counts.groups) == (4, 3, 2)
 
 
 def test_a_verdict_has_its_counts() -> None:

@@ -116,10 +116,10 @@ def test_byte_sizes_as_spark_writes_them(text: str, size: int) -> None:
     ],
 )
 def test_unknown_and_malformed_settings_are_refused_with_the_valid_ones(name: str, value: str) -> None:
-    with pytest.raises(SettingError) as said:
+    with pytest.raises(SettingError) as error:
         read_options({f"spark.headrace.{name}": value}, 1)
-    assert f"spark.headrace.{name}" in said.value.message
-    assert all(f"spark.headrace.{setting.name} " in said.value.hint for setting in SETTINGS)
+    assert f"spark.headrace.{name}" in error.value.message
+    assert all(f"spark.headrace.{setting.name} " in error.value.hint for setting in SETTINGS)
 
 
 @pytest.mark.parametrize("text", ["s3://bucket/a/b", "s3a://bucket/a/b/", "s3://bucket//a/b"])

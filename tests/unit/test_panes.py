@@ -58,8 +58,8 @@ def ranges(parts: list[panes.Pane], patch: pytest.MonkeyPatch) -> list[tuple[int
     """What each range came to, and how many rows it was made of."""
     seen = []
 
-    def counted(made_by: Any, *asked: Any) -> tuple[Run, int]:
-        made, rows = made_by(*asked)
+    def counted(made_by: Any, *arguments: Any) -> tuple[Run, int]:
+        made, rows = made_by(*arguments)
         seen.append((len(made), rows))
         return made, rows
 

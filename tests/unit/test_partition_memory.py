@@ -78,10 +78,10 @@ def rows(spec: OperatorSpec, numbers: Numbers) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def run(service: PartitionService, asked: Ticket, numbers: Numbers, *, commit: bool = True) -> Numbers:
+def run(service: PartitionService, request: Ticket, numbers: Numbers, *, commit: bool = True) -> Numbers:
     """One transaction; what it gave for each key."""
-    transaction = service.begin(asked)
-    transaction.apply(rows(asked.operator, numbers))
+    transaction = service.begin(request)
+    transaction.apply(rows(request.operator, numbers))
     batches = list(transaction.finish([]))
     if commit:
         transaction.commit()
@@ -97,12 +97,12 @@ def only(service: PartitionService) -> Partition:
 
 def test_memory_that_another_host_overtook_is_not_used(tmp_path: Path) -> None:
     """The partition went to another host and came back; in between a new start replayed the version."""
-    here, there = PartitionService(64 << 20), PartitionService(64 << 20)
-    run(here, ticket(tmp_path, 0, 1), {7: (1, 0)})
-    assert run(there, ticket(tmp_path, 0, 1, start="next"), {7: (100, 0)}) == {7: (100, 0)}
-    assert run(here, ticket(tmp_path, 1, 2, start="next"), {7: (5, 0)}) == {7: (105, 0)}
-    here.close()
-    there.close()
+    one, other = PartitionService(64 << 20), PartitionService(64 << 20)
+    run(one, ticket(tmp_path, 0, 1), {7: (1, 0)})
+    assert run(other, ticket(tmp_path, 0, 1, start="next"), {7: (100, 0)}) == {7: (100, 0)}
+    assert run(one, ticket(tmp_path, 1, 2, start="next"), {7: (5, 0)}) == {7: (105, 0)}
+    one.close()
+    other.close()
 
 
 def test_memory_of_an_operator_with_other_wire_names_is_not_used(tmp_path: Path) -> None:
@@ -126,7 +126,7 @@ def test_a_query_that_ended_leaves_its_memory_to_the_others_and_may_come_back(tm
     _, mine = service.partitions
     before = mine.share.limit_bytes
     service.ended(["other"])
-    assert [held["store"] for held in service.status()["partitions"]] == ["rmw"]
+    assert [entry["store"] for entry in service.status()["partitions"]] == ["rmw"]
     assert mine.share.limit_bytes > before
     again = replace(ticket(tmp_path, 1, 2), query="other")
     assert run(service, again, {7: (5, 0)}) == {7: (6, 0)}
@@ -135,11 +135,11 @@ def test_a_query_that_ended_leaves_its_memory_to_the_others_and_may_come_back(tm
 
 def test_a_query_in_the_middle_of_a_batch_keeps_its_memory_whatever_is_said(tmp_path: Path) -> None:
     service = PartitionService(64 << 20)
-    asked = ticket(tmp_path, 0, 1)
-    transaction = service.begin(asked)
-    transaction.apply(rows(asked.operator, {7: (1, 0)}))
-    service.ended([asked.query])
-    transaction.apply(rows(asked.operator, {7: (2, 0)}))
+    request = ticket(tmp_path, 0, 1)
+    transaction = service.begin(request)
+    transaction.apply(rows(request.operator, {7: (1, 0)}))
+    service.ended([request.query])
+    transaction.apply(rows(request.operator, {7: (2, 0)}))
     assert [row["a0"] for batch in transaction.finish([]) for row in batch.to_pylist()] == [3]
     transaction.commit()
     service.close()
@@ -152,8 +152,8 @@ def segment_files(folder: Path) -> list[str]:
 def test_what_an_epoch_spills_is_on_storage_only_if_it_stays(tmp_path: Path) -> None:
     blobs = FileBlobs(tmp_path)
     home = PartitionHome.of(blobs, "p", SystemClock())
-    asked = ticket(tmp_path, 0, 1)
-    (kind, *_), files = kinds_of(asked.operator), PublishedFiles(home, asked, 1)
+    request = ticket(tmp_path, 0, 1)
+    (kind, *_), files = kinds_of(request.operator), PublishedFiles(home, request, 1)
     width = kind.shape.width
     run_of_one = Run(np.ones(1, np.uint64), np.ones((1, width), np.uint64), np.zeros(0, np.uint8))
     done, stays = (files.write(kind, [(number, [run_of_one])]) for number in (1, 2))
@@ -192,9 +192,9 @@ def test_an_epoch_that_is_given_up_leaves_no_files(tmp_path: Path) -> None:
     service = PartitionService(64 << 20)
     run(service, ticket(tmp_path, 0, 1), {7: (1, 0)})
     committed = segment_files(tmp_path)
-    asked = ticket(tmp_path, 1, 2)
-    transaction = service.begin(asked)
-    transaction.apply(rows(asked.operator, {8: (1, 0)}))
+    request = ticket(tmp_path, 1, 2)
+    transaction = service.begin(request)
+    transaction.apply(rows(request.operator, {8: (1, 0)}))
     assert isinstance(transaction, PartitionTransaction)
     transaction.fold()
     store: Any = transaction.store
@@ -207,15 +207,15 @@ def test_an_epoch_that_is_given_up_leaves_no_files(tmp_path: Path) -> None:
 
 def test_what_a_store_had_to_spill_counts_as_memory_that_it_needs(tmp_path: Path) -> None:
     service = PartitionService(64 << 20)
-    asked = ticket(tmp_path, 0, 1)
-    transaction = service.begin(asked)
+    request = ticket(tmp_path, 0, 1)
+    transaction = service.begin(request)
     assert isinstance(transaction, PartitionTransaction)
-    transaction.apply(rows(asked.operator, dict.fromkeys(range(1000), (1, 0))))
+    transaction.apply(rows(request.operator, dict.fromkeys(range(1000), (1, 0))))
     transaction.fold()
     store: Any = transaction.store
     store.spill()
     spilled = store.files.nbytes
-    transaction.apply(rows(asked.operator, {8: (1, 0)}))
+    transaction.apply(rows(request.operator, {8: (1, 0)}))
     transaction.fold()
     assert spilled > 0
     assert only(service).share.needed_bytes == store.memory_bytes + spilled
@@ -224,8 +224,8 @@ def test_what_a_store_had_to_spill_counts_as_memory_that_it_needs(tmp_path: Path
 
 
 def descriptors(folder: Path) -> int:
-    held = [os.readlink(f"/proc/self/fd/{number}") for number in _open_now()]
-    return sum(path.startswith(str(folder)) for path in held)
+    paths = [os.readlink(f"/proc/self/fd/{number}") for number in _open_now()]
+    return sum(path.startswith(str(folder)) for path in paths)
 
 
 def _open_now() -> list[str]:
@@ -294,7 +294,7 @@ def test_idle_partitions_make_room_for_new_ones(tmp_path: Path) -> None:
     clock.advance_ms(TIMES.partition_idle_s * 1000)
     run(service, ticket(tmp_path, 0, 3, query="new"), {7: (1, 0)})
     assert working(service) == 1
-    assert [told["memory_bytes"] > 0 for told in service.status()["partitions"]] == [False, False, True]
+    assert [entry["memory_bytes"] > 0 for entry in service.status()["partitions"]] == [False, False, True]
     assert run(service, ticket(tmp_path, 1, 4), {7: (2, 0)}) == {7: (3, 0)}, "and come back as they were"
     assert working(service) == 2
     service.close()
@@ -329,9 +329,9 @@ def test_status_looks_at_no_table_beside_a_transaction(
     monkeypatch.setattr(type(store), "keys_after", lambda *_: pytest.fail("a status counted keys"))
     for name in ("hashes", "view"):
         monkeypatch.setattr(Table, name, lambda *_: pytest.fail("a status looked at a table"))
-    (said,) = service.status()["partitions"]
-    assert (said["keys"], said["version"]) == (1, 0)
-    assert said["memory_bytes"] > 0
+    (entry,) = service.status()["partitions"]
+    assert (entry["keys"], entry["version"]) == (1, 0)
+    assert entry["memory_bytes"] > 0
     monkeypatch.undo()
     begun.abort()
     service.close()

@@ -28,8 +28,8 @@ class Recorded:
         self.done: list[str] = []
         self._failures = failures
 
-    def _do(self, name: str, said: str = "") -> None:
-        self.done.append(said or name)
+    def _do(self, name: str, text: str = "") -> None:
+        self.done.append(text or name)
         if self._failures.get(name):
             raise self._failures[name].pop(0)
 
@@ -103,9 +103,9 @@ def test_an_epoch_of_a_log_begins_sealed(lab: Lab) -> None:
 def test_after_the_limit_the_next_caller_is_told_why_and_only_that_one(lab: Lab) -> None:
     lab.pipeline.start(Recorded(upload=[TryAgain("no route") for _ in range(9)]))
     lab.pipeline.await_sealed(1)
-    with pytest.raises(TryAgain, match="no route") as told:
+    with pytest.raises(TryAgain, match="no route") as error:
         lab.pipeline.await_published(1)
-    assert "local log" in told.value.hint
+    assert "local log" in error.value.hint
     assert lab.pipeline.epoch is None
     lab.pipeline.await_published(1)
 

@@ -213,12 +213,12 @@ def test_a_door_without_a_host_behind_it_loses_hints_only(
     header = {"query": "q", "operator": SPEC.name, "partitions": 1, "timed": False}
     header["doors"] = [f"127.0.0.1:{port}"]
     strange = HintDoor(PartitionService(1), SECRET)
-    here, there = socket.socketpair()
-    with here, there:
-        taking = threading.Thread(target=strange, args=(there, header))
+    sender, receiver = socket.socketpair()
+    with sender, receiver:
+        taking = threading.Thread(target=strange, args=(receiver, header))
         taking.start()
-        here.sendall(np.arange(1000).tobytes())
-        here.shutdown(socket.SHUT_WR)
+        sender.sendall(np.arange(1000).tobytes())
+        sender.shutdown(socket.SHUT_WR)
         taking.join()
     query.batch(range(150), "stage")
 

@@ -137,9 +137,9 @@ def test_the_newest_run_and_attempt_of_a_version_counts(blobs: MemoryBlobs) -> N
     commit(blobs, manifest(1, run=2, attempt=12))
     commit(blobs, manifest(1, run=1, attempt=99))
     commit(blobs, manifest(2, run=3, attempt=1))
-    found = restore(blobs, PREFIX, 1)
-    assert found is not None
-    assert (found.run, found.attempt) == (2, 12)
+    newest = restore(blobs, PREFIX, 1)
+    assert newest is not None
+    assert (newest.run, newest.attempt) == (2, 12)
 
 
 def test_a_missing_version_names_what_is_there(blobs: MemoryBlobs) -> None:

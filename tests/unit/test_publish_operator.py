@@ -87,9 +87,9 @@ CHANGES = [
 ]
 
 
-@pytest.mark.parametrize(("change", "said"), CHANGES)
-def test_a_difference_is_said_in_words(change: dict[str, object], said: list[str]) -> None:
-    assert differences(SPEC, replace(SPEC, **change)) == said
+@pytest.mark.parametrize(("change", "lines"), CHANGES)
+def test_a_difference_is_said_in_words(change: dict[str, object], lines: list[str]) -> None:
+    assert differences(SPEC, replace(SPEC, **change)) == lines
 
 
 LATE, ROCKS = replace(SPEC, window=Window(60_000_000, lateness_us=1)), replace(SPEC, store="rocksdb")
@@ -137,12 +137,12 @@ KEPT_CHANGES = [
 ]
 
 
-@pytest.mark.parametrize(("spec", "change", "said"), KEPT_CHANGES)
+@pytest.mark.parametrize(("spec", "change", "lines"), KEPT_CHANGES)
 def test_a_difference_of_kept_rows_is_said_in_words(
-    spec: OperatorSpec, change: dict[str, object], said: list[str]
+    spec: OperatorSpec, change: dict[str, object], lines: list[str]
 ) -> None:
     assert differences(spec, spec) == []
-    assert differences(spec, replace(spec, **change)) == said
+    assert differences(spec, replace(spec, **change)) == lines
 
 
 @pytest.mark.parametrize("spec", [JOINED, MEDIAN, GROUPED])

@@ -51,15 +51,15 @@ def _claim(blobs: MemoryBlobs, start: str) -> int | None:
 
 @pytest.mark.parametrize("seed", range(30))
 def test_lost_replies_do_not_make_two_owners(seed: int) -> None:
-    held, owners = MemoryBlobs(), {}
-    faulty = FaultyBlobs(held, seeded_outcomes(seed, 0.3))
+    storage, owners = MemoryBlobs(), {}
+    faulty = FaultyBlobs(storage, seeded_outcomes(seed, 0.3))
     for app in ["a", "b", "c", "d"]:
         try:
             run = claim_run(faulty, "q", app, clock=ManualClock())
         except HeadraceError:
             continue
         assert owners.setdefault(run, app) == app
-        assert start_of(held, "q", run) == app
+        assert start_of(storage, "q", run) == app
 
 
 def test_a_larger_run_fences_a_smaller() -> None:

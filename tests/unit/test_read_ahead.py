@@ -135,9 +135,9 @@ def test_waiting_hints_have_one_entry_per_hash_with_its_latest_time() -> None:
     waiting = WaitingHints(3)
     assert waiting.add(0, both) == 0
     assert waiting.add(0, both) == 3, "a full buffer takes no more"
-    taken = waiting.take(2)
-    assert taken is not None
-    assert taken[1].hashes.tolist() == [5, 7], "those expected first"
+    entry = waiting.take(2)
+    assert entry is not None
+    assert entry[1].hashes.tolist() == [5, 7], "those expected first"
     waiting.remove(0, np.array([1], np.uint64))
     assert waiting.take(2) is None
     assert len(merged(NO_HINTS, one)) == 2

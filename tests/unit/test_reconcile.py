@@ -51,8 +51,8 @@ def test_a_batch_that_spark_has_gone_past_is_refused() -> None:
 
 
 def test_an_operator_that_has_its_state_must_be_able_to_go_back_too() -> None:
-    lost, held = operator((2, 3), v3=(0,), v2=()), OperatorFound("other", (2, 3), {3: (), 2: (0,)})
-    assert decide(3, [3], [lost, held]).action == "refuse"
+    lost, intact = operator((2, 3), v3=(0,), v2=()), OperatorFound("other", (2, 3), {3: (), 2: (0,)})
+    assert decide(3, [3], [lost, intact]).action == "refuse"
 
 
 def test_an_operator_that_sat_the_batch_out_does_not_matter() -> None:
@@ -80,6 +80,6 @@ def test_the_command_refuses_what_is_no_checkpoint(tmp_path: Path, name: str) ->
 
     if name:
         (tmp_path / name).write_text(json.dumps({"id": "q"}))
-    said: list[str] = []
-    assert recover(str(tmp_path), tmp_path / "local", True, said.append) == (0 if name else 2)
-    assert "nothing to do" in said[-1] if name else "not a checkpoint" in said[0]
+    lines: list[str] = []
+    assert recover(str(tmp_path), tmp_path / "local", True, lines.append) == (0 if name else 2)
+    assert "nothing to do" in lines[-1] if name else "not a checkpoint" in lines[0]

@@ -71,9 +71,9 @@ class Checkpoint:
         ticket = Ticket(start, QUERY, SPEC, 0, number, base, number + 1, where, 3, "async")
         transaction = service.begin(ticket)
         transaction.apply(batch_of([("a", number)]))
-        found = state_of(transaction.finish([]))
+        state = state_of(transaction.finish([]))
         transaction.commit()
-        return found
+        return state
 
     @property
     def published(self) -> list[int]:
@@ -87,9 +87,9 @@ class Checkpoint:
         return Recovery(self.files, self.local, clock or ManualClock())
 
     def command(self, *, yes: bool) -> tuple[int, str]:
-        said: list[str] = []
-        code = command.recover(str(self.folder), self.local, yes, said.append, ManualClock())
-        return code, "\n".join(said)
+        lines: list[str] = []
+        code = command.recover(str(self.folder), self.local, yes, lines.append, ManualClock())
+        return code, "\n".join(lines)
 
 
 @pytest.fixture
@@ -99,11 +99,11 @@ def checkpoint(tmp_path: Path) -> Checkpoint:
 
 def test_what_is_in_the_log_is_published_and_spark_left_alone(checkpoint: Checkpoint) -> None:
     assert checkpoint.published == [0, 1]
-    code, said = checkpoint.command(yes=False)
+    code, output = checkpoint.command(yes=False)
     assert (code, checkpoint.published) == (0, [0, 1])
-    assert "is in this machine's log" in said
-    assert "with --yes" in said
-    code, said = checkpoint.command(yes=True)
+    assert "is in this machine's log" in output
+    assert "with --yes" in output
+    code, output = checkpoint.command(yes=True)
     assert (code, checkpoint.published) == (0, [0, 1, 2])
     assert checkpoint.committed == ["0", "1", "2"]
     assert checkpoint.run(checkpoint.serve(), 3, "second") == {"a": (4, 6)}
@@ -125,11 +125,11 @@ def test_a_torn_log_entry_is_a_lost_batch(checkpoint: Checkpoint, left: int) -> 
 
 def test_a_lost_batch_is_taken_back(checkpoint: Checkpoint) -> None:
     shutil.rmtree(checkpoint.local)
-    code, said = checkpoint.command(yes=False)
+    code, output = checkpoint.command(yes=False)
     assert (code, checkpoint.committed) == (0, ["0", "1", "2"])
-    assert "state of batch 2 is missing: sums partition 0" in said
-    found = checkpoint.recovery().repair()
-    assert (found.decision.action, found.decision.batch) == ("withdraw", 2)
+    assert "state of batch 2 is missing: sums partition 0" in output
+    repair = checkpoint.recovery().repair()
+    assert (repair.decision.action, repair.decision.batch) == ("withdraw", 2)
     assert checkpoint.committed == ["0", "1"]
     assert checkpoint.files.list("offsets") == ["0", "1", "2"]
     assert replay_due(checkpoint.files) == 2
@@ -208,9 +208,9 @@ def test_more_than_one_lost_batch_is_refused_and_nothing_is_touched(checkpoint: 
     shutil.rmtree(checkpoint.local)
     for manifest in checkpoint.shared.glob("**/v000000000001-*.manifest"):
         manifest.unlink()
-    code, said = checkpoint.command(yes=True)
+    code, output = checkpoint.command(yes=True)
     assert (code, checkpoint.committed) == (1, ["0", "1", "2"])
-    assert "nothing was changed" in said
+    assert "nothing was changed" in output
     with pytest.raises(StateMissing, match="cannot be brought together"):
         checkpoint.recovery().repair()
 

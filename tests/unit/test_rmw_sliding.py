@@ -184,10 +184,10 @@ class Lab:
         work = self.store.maintenance()
         if work is None:
             return
-        path, held = self.path(), self.store.segments
+        path, segments = self.path(), self.store.segments
         made = [self.opened(path)] if work.write(path, threading.Event()) else []
-        at = held.index(work.inputs[0])
-        held[at : at + len(work.inputs)] = made
+        at = segments.index(work.inputs[0])
+        segments[at : at + len(work.inputs)] = made
 
 
 def plain(batch: pa.RecordBatch) -> Iterator[tuple[object, ...]]:
@@ -278,12 +278,12 @@ def test_windows_share_combined_slices_until_one_changes(
     rows = [(key, time, key + time) for key in range(5) for time in range(40)]
     model = Model(Window(32, 0, 1), "final")
     assert lab.epoch(rows, 34) == model.epoch(rows, 34)
-    held = dict(lab.store.partials.nodes)
-    assert lab.store.partials.nbytes == sum(node.nbytes for node in held.values()) > 0
+    nodes = dict(lab.store.partials.nodes)
+    assert lab.store.partials.nbytes == sum(node.nbytes for node in nodes.values()) > 0
     assert lab.store.memory_bytes > lab.store.partials.nbytes
     late = [(3, 21, 7)]
     assert lab.epoch(late, 36) == model.epoch(late, 36)
-    kept = [at for at, node in lab.store.partials.nodes.items() if held.get(at) is node]
+    kept = [at for at, node in lab.store.partials.nodes.items() if nodes.get(at) is node]
     assert (1, 24) in kept
     assert not {(1, 20), (2, 16)} & set(kept)
     lab.store.share = FixedShare(1 << 10)

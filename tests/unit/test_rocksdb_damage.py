@@ -27,12 +27,12 @@ def scanned(database: Database) -> list[bytes]:
 
 
 def looked_up(database: Database) -> list[bytes]:
-    found = [
+    values = [
         value
         for start in range(0, len(KEYS), 256)
         for value in database.get_many(KEYS[start : start + 256])
     ]
-    return [value for value in found if value is not None]
+    return [value for value in values if value is not None]
 
 
 def by_prefix(database: Database) -> list[bytes]:

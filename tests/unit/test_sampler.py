@@ -25,10 +25,10 @@ class Coordinator:
 
     def __init__(self) -> None:
         self.batches: dict[int, BatchProgress] = {}
-        self.heard: dict[str, HostReport] = {}
+        self.reports: dict[str, HostReport] = {}
 
     def hosts(self) -> dict[str, HostReport]:
-        return self.heard
+        return self.reports
 
     def queries(self) -> list[str]:
         return ["q"]
@@ -133,11 +133,11 @@ def test_a_failed_query_leaves_its_error_and_hint() -> None:
 def test_a_host_that_was_replaced_and_its_errors_are_events() -> None:
     bench = Bench()
     error = {"number": 1, "at_ms": 5, "where": "counts", "message": "broken", "hint": "mend it"}
-    bench.coordinator.heard["a"] = HostReport(1, {}, {"errors": [error], "memory_limit_bytes": 100})
+    bench.coordinator.reports["a"] = HostReport(1, {}, {"errors": [error], "memory_limit_bytes": 100})
     assert bench.kinds() == ["event", "query", "operator"]
-    bench.coordinator.heard["a"] = HostReport(2, {}, {"storage_waits_ms": {"s3://b": 1500.0}})
+    bench.coordinator.reports["a"] = HostReport(2, {}, {"storage_waits_ms": {"s3://b": 1500.0}})
     assert bench.kinds() == ["event", "event"]
-    bench.coordinator.heard = {}
+    bench.coordinator.reports = {}
     assert bench.kinds() == ["event", "event"]
     texts = [event.message for event in bench.picture().events]
     assert texts[0] == "broken"
@@ -148,7 +148,7 @@ def test_a_host_that_was_replaced_and_its_errors_are_events() -> None:
 
 def test_signs_name_the_fullest_partition_and_idle_time() -> None:
     bench = Bench()
-    bench.coordinator.heard["a"] = HostReport(1, {}, {"memory_limit_bytes": 1 << 18})
+    bench.coordinator.reports["a"] = HostReport(1, {}, {"memory_limit_bytes": 1 << 18})
     for number in range(4):
         bench.coordinator.batches[number] = progress(number)
         spark = {

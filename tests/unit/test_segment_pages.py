@@ -76,10 +76,10 @@ def test_a_file_elsewhere_answers_as_the_table(folder, table, strangers, spread,
     )
     segment = far(version_1(data) if old else data)
     ordered, probe = probe_of(set(table) | strangers, spread)
-    found = segment.lookup(0, probe)
-    rows = rows_of(Run(np.empty(0, np.uint64), found.words[found.mask], found.heap))
+    matches = segment.lookup(0, probe)
+    rows = rows_of(Run(np.empty(0, np.uint64), matches.words[matches.mask], matches.heap))
     assert dict(rows) == table
-    assert [key for key, hit in zip(ordered, found.mask, strict=True) if hit] == [key for key, _ in rows]
+    assert [key for key, hit in zip(ordered, matches.mask, strict=True) if hit] == [key for key, _ in rows]
     scanned = [row for run in segment.scan(0, 5) for row in rows_of(run)]
     assert dict(scanned) == table
     assert len(scanned) == len(table)

@@ -37,10 +37,10 @@ def opened(path: Path) -> Segment:
     return SegmentFile.open(path, SHAPE.width, SHAPE.variable_key_words)
 
 
-def answers(found, ordered) -> dict:
-    rows = rows_of(Run(np.empty(0, np.uint64), found.words[found.mask], found.heap))
-    asked = [key for key, hit in zip(ordered, found.mask, strict=True) if hit]
-    assert [key for key, _ in rows] == asked
+def answers(matches, ordered) -> dict:
+    rows = rows_of(Run(np.empty(0, np.uint64), matches.words[matches.mask], matches.heap))
+    keys = [key for key, hit in zip(ordered, matches.mask, strict=True) if hit]
+    assert [key for key, _ in rows] == keys
     return dict(rows)
 
 
@@ -115,9 +115,9 @@ def test_streamed_runs_answer_like_one_run(tmp_path):
             np.ascontiguousarray(many(5000).words[::3, :3]),
             np.empty(0, np.uint8),
         )
-        found = segment.lookup(0, probe)
-        assert found.mask.all()
-        assert (found.words[:, 1] == np.arange(0, 5000, 3)).all()
+        matches = segment.lookup(0, probe)
+        assert matches.mask.all()
+        assert (matches.words[:, 1] == np.arange(0, 5000, 3)).all()
         assert np.concatenate([run.words for run in segment.scan(0, 999)])[:, 1].tolist() == list(
             range(5000)
         )
@@ -155,11 +155,11 @@ def test_todo_limits_a_lookup(tmp_path):
     write(tmp_path / "a", [(0, [many(10)])])
     segment = opened(tmp_path / "a")
     todo = np.arange(10) % 2 == 0
-    found = segment.lookup(
+    matches = segment.lookup(
         0, Run(many(10).order, many(10).words[:, :3].copy(), np.empty(0, np.uint8)), todo
     )
-    assert found.mask.tolist() == todo.tolist()
-    assert not found.words[~todo].any()
+    assert matches.mask.tolist() == todo.tolist()
+    assert not matches.words[~todo].any()
     segment.close()
 
 

@@ -96,9 +96,9 @@ def test_export_writes_a_table(checkpoint: Path, tmp_path: Path) -> None:
 
 
 def test_stats_counts_rows_and_what_may_go(checkpoint: Path) -> None:
-    (found,) = lines(run("state", "stats", checkpoint, "totals", "--json"))
-    assert (found["version"], found["rows"], len(found["partitions"])) == (2, 11, 1)  # type: ignore[arg-type]
-    assert found["collectable"] == {"files": 0, "bytes": 0}
+    (stats,) = lines(run("state", "stats", checkpoint, "totals", "--json"))
+    assert (stats["version"], stats["rows"], len(stats["partitions"])) == (2, 11, 1)  # type: ignore[arg-type]
+    assert stats["collectable"] == {"files": 0, "bytes": 0}
     assert "version 2, 11 rows" in run("state", "stats", checkpoint, "totals").stdout
 
 
@@ -153,8 +153,8 @@ def test_doctor_names_the_versions_that_a_lost_file_takes(checkpoint: Path) -> N
 def test_doctor_finds_a_base_that_is_not_on_storage(checkpoint: Path) -> None:
     for manifest in checkpoint.glob("headrace-state/q/totals/p0000/manifests/v000000000002-*"):
         manifest.unlink()
-    found = report(checkpoint)
-    assert ("missing", True) in [(level, "headrace recover" in text) for level, text in found]
+    findings = report(checkpoint)
+    assert ("missing", True) in [(level, "headrace recover" in text) for level, text in findings]
 
 
 def test_doctor_finds_a_damaged_manifest_and_record(checkpoint: Path) -> None:

@@ -56,12 +56,12 @@ def test_the_oldest_ended_queries_are_forgotten_and_running_ones_never() -> None
 def test_the_coordinator_keeps_so_many_queries_and_every_running_one() -> None:
     class Ended(View):
         def active_run(self, query: str) -> str | None:
-            return "run" if query in ("q0", asked) else None
+            return "run" if query in ("q0", newest) else None
 
     coordinator = Coordinator(Ended())
     for number in range(QUERIES_KEPT + 3):
-        asked = f"q{number}"
-        coordinator.begin(replace(BEGIN, query=asked))
+        newest = f"q{number}"
+        coordinator.begin(replace(BEGIN, query=newest))
     known = [number for number in range(QUERIES_KEPT + 3) if coordinator.operators(f"q{number}")]
     assert known == [0, *range(3, QUERIES_KEPT + 3)]
 

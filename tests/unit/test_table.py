@@ -84,8 +84,8 @@ def test_many_keys_grow_the_table_in_one_batch() -> None:
     assert table.nbytes <= before + growth
     assert len(table) == len(fresh) == len(np.unique(keys))
     batch = pa.Table.from_batches(results_of(table.layout, table.whole_run(), None, 7_000))
-    found = dict(zip(batch["k0"].to_pylist(), batch["a0"].to_pylist(), strict=True))
-    assert found == Counter(keys.tolist())
+    counts = dict(zip(batch["k0"].to_pylist(), batch["a0"].to_pylist(), strict=True))
+    assert counts == Counter(keys.tolist())
     assert (table.upsert(probe_of(table.layout, keyed(keys)))[0] == ids).all()
 
 
@@ -125,11 +125,11 @@ def test_evict_leaves_the_room_that_was_asked_for() -> None:
     table.settle()
     goal = table.nbytes // 2
     table.evict(goal, room_rows=1000)
-    held = table.nbytes
-    assert held <= goal
+    nbytes = table.nbytes
+    assert nbytes <= goal
     assert table.growth_bytes(1000) == 0
     add(table, keyed(np.arange(50_000, 51_000)))
-    assert table.nbytes == held
+    assert table.nbytes == nbytes
 
 
 def test_evicted_rows_can_be_filled_again() -> None:

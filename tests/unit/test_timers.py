@@ -19,13 +19,13 @@ GAP = 1000
 
 def segment_of(path: Path, ends: dict[int, int]) -> Segment:
     """One epoch's timers: the end of each hash's session."""
-    held = np.array(list(ends.values()), np.int64), np.array(list(ends), np.uint64)
+    columns = np.array(list(ends.values()), np.int64), np.array(list(ends), np.uint64)
     shape = timers.TimerShape()
-    write_segment(path, shape.width, [(timers.SECTION, [timers.timers_of(*held)])], ())
+    write_segment(path, shape.width, [(timers.SECTION, [timers.timers_of(*columns)])], ())
     return SegmentFile.open(path, shape.width, (), kind=timers.TIMERS)
 
 
-def found(segments: list[Segment], after: int, through: int, chunk: int = 64) -> list[int]:
+def due_hashes(segments: list[Segment], after: int, through: int, chunk: int = 64) -> list[int]:
     return [
         one for due in timers.due(segments, after, through, chunk_rows=chunk) for one in due.hashes.tolist()
     ]
@@ -34,9 +34,9 @@ def found(segments: list[Segment], after: int, through: int, chunk: int = 64) ->
 def test_only_the_newest_end_of_a_hash_counts(tmp_path: Path) -> None:
     old = segment_of(tmp_path / "a", {1: 10, 2: 11, 3: 12})
     new = segment_of(tmp_path / "b", {2: 500, 3: 12})
-    assert found([old, new], 0, 100) == [1, 3]
-    assert found([old, new], 0, 1000) == [1, 2, 3]
-    assert found([new], 0, 100) == [3]
+    assert due_hashes([old, new], 0, 100) == [1, 3]
+    assert due_hashes([old, new], 0, 1000) == [1, 2, 3]
+    assert due_hashes([new], 0, 100) == [3]
 
 
 def test_what_comes_is_told_without_ends_of_the_past(tmp_path: Path) -> None:
@@ -59,8 +59,8 @@ def test_no_session_that_ends_is_lost(tmp_path: Path, seed: int) -> None:
         last.update({one: now + int(random.integers(300)) for one in touched})
         before, mark = mark, max(0, now - 200)
         ended = {one for one, time in last.items() if before < time + GAP <= mark}
-        got = found([*segments, segment_of(tmp_path / f"now{epoch}", {o: last[o] + GAP for o in touched})],
-                    before, mark, 16)  # fmt: skip
+        fresh = segment_of(tmp_path / f"now{epoch}", {one: last[one] + GAP for one in touched})
+        got = due_hashes([*segments, fresh], before, mark, 16)
         assert ended <= set(got)
         stale += len(set(got) - ended)
         alive = {one: last[one] + GAP for one in touched if last[one] + GAP > mark}

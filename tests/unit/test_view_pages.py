@@ -152,12 +152,12 @@ def test_a_history_opens_without_its_application(tmp_path: Path, browser: Browse
 def test_another_process_of_the_user_finds_the_application(tmp_path: Path, journal: Journal) -> None:
     door = Door(tmp_path / "app-1", "app-1", "shop", journal)
     try:
-        found = only(applications(tmp_path), tmp_path)
-        assert (found.application, found.name) == ("app-1", "shop")
-        last, records = ask(found.socket, 0)
+        application = only(applications(tmp_path), tmp_path)
+        assert (application.application, application.name) == ("app-1", "shop")
+        last, records = ask(application.socket, 0)
         assert (last, len(records)) == (15, 15)
-        assert ask(found.socket, last) == (15, [])
-        feed = Feed(Elsewhere(found.socket))
+        assert ask(application.socket, last) == (15, [])
+        feed = Feed(Elsewhere(application.socket))
         assert list(feed.picture().queries) == ["q"]
         assert (tmp_path / "app-1").stat().st_mode & 0o077 == 0
     finally:

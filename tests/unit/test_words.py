@@ -18,7 +18,13 @@ WORDS_MAX = 34
 PARTICIPLES = {"said", "told", "heard", "held", "asked", "taken", "found", "there", "here"}
 FILES = sorted(PACKAGE.rglob("*.py"))
 
+TESTS = Path(__file__).parents[1]
+TEST_FILES = sorted(TESTS.rglob("*.py"))
+
 files = pytest.mark.parametrize("file", FILES, ids=lambda path: path.relative_to(PACKAGE).as_posix())
+own_files = pytest.mark.parametrize(
+    "file", TEST_FILES, ids=lambda path: path.relative_to(TESTS.parent).as_posix()
+)
 
 
 @files
@@ -29,8 +35,12 @@ def test_sentences_are_short(file: Path) -> None:
 
 @files
 def test_names_are_not_participles(file: Path) -> None:
-    names = names_of(ast.parse(file.read_text()))
-    assert [name for name in names if name.strip("_") in PARTICIPLES] == []
+    assert participles_of(file.read_text()) == []
+
+
+@own_files
+def test_names_in_tests_are_not_participles(file: Path) -> None:
+    assert participles_of(file.read_text()) == []
 
 
 def test_a_long_sentence_and_a_participle_are_found() -> None:
@@ -38,6 +48,7 @@ def test_a_long_sentence_and_a_participle_are_found() -> None:
     (text,) = texts_of(source)
     assert [len(sentence.split()) > WORDS_MAX for sentence in sentences(text)] == [True]
     assert list(names_of(ast.parse(source))) == ["_told"]
+    assert participles_of(source) == ["_told"]
 
 
 def texts_of(source: str) -> Iterator[str]:
@@ -65,6 +76,10 @@ def sentences(text: str) -> list[str]:
     prose = re.sub(r"^(?:\s+|\||>>>|\.\.\.).*$", "", text, flags=re.MULTILINE)
     prose = re.sub(r"`[^`]*`", "code", prose)
     return [part for part in re.split(r"(?<=[.:;?!])\s+|\n\s*\n|\n- ", prose) if part.strip()]
+
+
+def participles_of(source: str) -> list[str]:
+    return [name for name in names_of(ast.parse(source)) if name.strip("_") in PARTICIPLES]
 
 
 def names_of(tree: ast.AST) -> Iterator[str]:
