@@ -104,7 +104,7 @@ def test_windows_by_count_and_up_to_a_marker(spark: SparkSession, tmp_path: Path
     aggregates = {"n": hr.count(), "total": hr.sum("id"), "middle": hr.median("id")}
     shown = ["k", seconds("window.start"), seconds("window.end") - 1, "n", "total", "middle"]
     counted = run(
-        rows.groupBy("k", hr.count_window(10, every=4)).agg(**aggregates).select(*shown), tmp_path / "n"
+        rows.groupBy("k", hr.count_window(10, 4)).agg(**aggregates).select(*shown), tmp_path / "n"
     )
     columns = "epoch_us(min(ts)), epoch_us(max(ts)), count(*), sum(id)::BIGINT, median(id)"
     number = "row_number() OVER (PARTITION BY k ORDER BY ts, id) - 1 AS place"
@@ -192,7 +192,7 @@ def test_what_cannot_be_a_window_is_refused(spark: SparkSession, tmp_path: Path)
     _, stream = feed(spark, tmp_path, 8, [])
     plain, rows = hr.stream(stream), hr.stream(stream).withWatermark("ts", DELAY)
     with pytest.raises(QueryError, match="leave rows between them out"):
-        rows.groupBy("k", hr.count_window(3, every=4)).agg(n=hr.count())
+        rows.groupBy("k", hr.count_window(3, 4)).agg(n=hr.count())
     with pytest.raises(QueryError, match="emitted when they are complete"):
         rows.groupBy("k", hr.count_window(3)).agg(emit="changes", n=hr.count())
     with pytest.raises(QueryError, match="is a bigint"):

@@ -21,7 +21,7 @@ class Counted(TimeWindow):
     Examples
     --------
     >>> import headrace as hr
-    >>> hr.count_window(100, every=10).every
+    >>> hr.count_window(100, 10).every
     10
     """
 
@@ -40,7 +40,7 @@ class Counted(TimeWindow):
         if self.every > self.count:
             raise QueryError(
                 f"windows of {self.count} rows, one every {self.every}, leave rows between them out",
-                hint="say every=… as the number of rows at most",
+                hint="say every as the number of rows at most",
             )
         return Window(0, count=self.count, step=self.every)
 
@@ -65,7 +65,7 @@ class Marked(TimeWindow):
         return Window(0, marker="")  # the request names the input
 
 
-def count_window(count: int, *, every: int | None = None, on: str | Column | None = None) -> Counted:
+def count_window(count: int, every: int | None = None, on: str | Column | None = None) -> Counted:
     """Windows of ``count`` rows of each key, in the order of event time.
 
     The watermark must have passed a row before it counts, so that the order of arrival does not matter.
@@ -90,9 +90,11 @@ def count_window(count: int, *, every: int | None = None, on: str | Column | Non
     Examples
     --------
     >>> import headrace as hr
-    >>> rows = hr.stream(events).withWatermark("ts", "10 seconds")
-    >>> rows.groupBy("user", hr.count_window(100)).agg(n=hr.count(), usual=hr.median("amount"))
+    >>> stream = hr.stream(events).withWatermark("ts", "10 seconds")
+    >>> stream.groupBy("user", hr.count_window(100)).agg(n=hr.count(), usual=hr.median("amount"))
     DataFrame[user: string, window: struct<start:timestamp,end:timestamp>, n: bigint, usual: double]
+    >>> stream.groupBy("user", hr.count_window(100, 10)).agg(usual=hr.median("amount"))
+    DataFrame[user: string, window: struct<start:timestamp,end:timestamp>, usual: double]
     """
     return Counted(on, "0 seconds", count, count if every is None else every)
 
