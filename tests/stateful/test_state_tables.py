@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from headrace.format.manifest import Manifest
 from headrace.inspect.changes import KINDS, changes_between
 from headrace.inspect.partition import open_partition
-from headrace.inspect.wanted import Wanted
+from headrace.inspect.selection import Selection
 from headrace.plan.spec import Grouped, OperatorSpec
 from headrace.store.rows.slices import is_closed
 from headrace.testing.contracts.store_contract import (
@@ -137,9 +137,9 @@ def plain(batches: Iterable[pa.RecordBatch]) -> Counter[tuple[Any, ...]]:
     return rows
 
 
-def read(lab: StoreLab, manifest: Manifest, wanted: Wanted) -> Counter[tuple[Any, ...]]:
+def read(lab: StoreLab, manifest: Manifest, selection: Selection) -> Counter[tuple[Any, ...]]:
     with open_partition(lab.home.blobs, "p", lab.spec, manifest) as state:
-        return plain(state.batches(wanted, chunk_rows=7))
+        return plain(state.batches(selection, chunk_rows=7))
 
 
 @pytest.mark.parametrize(("store", "number"), CASES)
@@ -168,7 +168,7 @@ def test_every_version_reads_back_as_the_model(store: str, number: int) -> None:
                 assert lab.manifest is not None
                 versions.append((lab.manifest, model.table()))
             for manifest, expected in versions:
-                assert read(lab, manifest, Wanted(spec)) == expected
+                assert read(lab, manifest, Selection(spec)) == expected
                 check_bounds(lab, manifest, expected)
                 check_lookup(lab, manifest, expected)
             for (old, before), (new, after) in itertools.pairwise(versions):
@@ -198,13 +198,13 @@ def test_every_version_reads_back_as_the_model(store: str, number: int) -> None:
             return
         low, high = 5 * SECOND, 25 * SECOND
         fitting = Counter({row: n for row, n in expected.items() if low <= row[1] < high})
-        assert read(lab, manifest, Wanted(spec, from_us=low, before_us=high)) == fitting
+        assert read(lab, manifest, Selection(spec, from_us=low, before_us=high)) == fitting
 
     def check_lookup(lab: StoreLab, manifest: Manifest, expected: Counter[tuple[Any, ...]]) -> None:
         names = name_of(3), name_of(7)
         fitting = Counter({row: n for row, n in expected.items() if row[0] in names})
-        wanted = Wanted(spec, (("k0", names),))
-        vars(wanted)["hashes"] = np.array([3 << 40, 7 << 40], np.uint64)  # as the lab hashes
-        assert read(lab, manifest, wanted) == fitting
+        selection = Selection(spec, (("k0", names),))
+        vars(selection)["hashes"] = np.array([3 << 40, 7 << 40], np.uint64)  # as the lab hashes
+        assert read(lab, manifest, selection) == fitting
 
     check_versions()

@@ -34,10 +34,10 @@ VmFlags: rd mr me ms
 
 GOES_ON = """
 import numba, numpy, pyarrow
-from headrace.host.process.libraries import let_go_of_files
+from headrace.host.process.libraries import release_library_pages
 twice = numba.njit(lambda n: 2 * n)
 assert twice(21) == 42
-let_go_of_files()
+release_library_pages()
 assert twice(21) == 42 and numba.njit(lambda n: 3 * n)(14) == 42
 assert pyarrow.array(numpy.arange(9)).sum().as_py() == 36
 """
@@ -47,5 +47,5 @@ def test_only_files_that_nobody_can_have_written() -> None:
     assert list(unwritten(SMAPS.splitlines())) == [(0x7F0000000000, 0x3000), (0x7F0000003000, 0x6000)]
 
 
-def test_libraries_that_were_let_go_of_go_on() -> None:
+def test_libraries_work_on_after_their_pages_are_released() -> None:
     subprocess.run([sys.executable, "-c", GOES_ON], check=True, timeout=300)

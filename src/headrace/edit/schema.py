@@ -35,10 +35,10 @@ class WriteSchema:
     def takes(self) -> dict[str, Take]:
         """A function per wire column; raises `QueryError` where the table does not fit."""
         takes: dict[str, Take] = {}
-        wanted = self._kept() if self.spec.work.keeps_rows else self._folded()
-        columns = {column.name: column for column in wanted}
+        expected = self._kept() if self.spec.work.keeps_rows else self._folded()
+        columns = {column.name: column for column in expected}
         self._check(columns)
-        for column in wanted:
+        for column in expected:
             if column.name in self.schema.names:
                 takes |= self._takes_of(column)
         return takes
@@ -182,17 +182,17 @@ def _sides(spec: OperatorSpec, sides: pa.Array) -> pa.Array:
     return pc.equal(sides, SIDES[1]).cast(pa.int8())
 
 
-def _fits(given: pa.DataType, wanted: pa.DataType) -> bool:
+def _fits(given: pa.DataType, target: pa.DataType) -> bool:
     """Whether every value of one type is a value of the other."""
-    if given == wanted:
+    if given == target:
         return True
-    if pa.types.is_timestamp(given) and pa.types.is_timestamp(wanted):
-        return given.unit == wanted.unit and (given.tz is None) == (wanted.tz is None)
-    if pa.types.is_struct(given) and pa.types.is_struct(wanted):
-        names = [[field.name for field in kind] for kind in (given, wanted)]
+    if pa.types.is_timestamp(given) and pa.types.is_timestamp(target):
+        return given.unit == target.unit and (given.tz is None) == (target.tz is None)
+    if pa.types.is_struct(given) and pa.types.is_struct(target):
+        names = [[field.name for field in kind] for kind in (given, target)]
         return names[0] == names[1] and all(
-            _fits(given.field(n).type, wanted.field(n).type) for n in names[0]
+            _fits(given.field(n).type, target.field(n).type) for n in names[0]
         )
-    integers = pa.types.is_integer(given) and pa.types.is_integer(wanted)
-    floats = pa.types.is_floating(given) and pa.types.is_floating(wanted)
-    return (integers or floats) and bool(given.bit_width <= wanted.bit_width)
+    integers = pa.types.is_integer(given) and pa.types.is_integer(target)
+    floats = pa.types.is_floating(given) and pa.types.is_floating(target)
+    return (integers or floats) and bool(given.bit_width <= target.bit_width)

@@ -67,7 +67,7 @@ class Changes:
         """The changes of one partition."""
         with self.before.open_partition(partition) as old, self.after.open_partition(partition) as new:
             for kind, batch in changes_between(old, new):
-                for kept in self.after.wanted.kept(batch):
+                for kept in self.after.selection.kept(batch):
                     rows = as_table(self.after.columns, kept)
                     kinds = pa.array([kind]).take(pa.array(np.zeros(len(rows), np.int64)))
                     yield pa.RecordBatch.from_arrays([kinds, *rows.columns], schema=self.schema)
@@ -137,13 +137,13 @@ def compared(spec: OperatorSpec, before: pa.RecordBatch, after: pa.RecordBatch) 
     return [(kind, batch) for kind, batch in parts if batch.num_rows]
 
 
-def _copies(of_row: I64, wanted: I64) -> I64:
-    """Rows whose identity is wanted: of each identity as many rows as that."""
+def _copies(of_row: I64, copies: I64) -> I64:
+    """Of each identity that many of its rows."""
     order = np.argsort(of_row, kind="stable")
     ordered = of_row[order]
     first = np.searchsorted(ordered, ordered, "left")
     rank = np.arange(len(ordered)) - first
-    return np.sort(order[rank < wanted[ordered]])
+    return np.sort(order[rank < copies[ordered]])
 
 
 def _updated(

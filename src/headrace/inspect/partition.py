@@ -18,7 +18,7 @@ from headrace.checkpoint.home import PartitionHome
 from headrace.clock import SystemClock
 from headrace.format.manifest import Manifest
 from headrace.inspect.rows import Between, Hashes, StateRows, rows_in, table_spec
-from headrace.inspect.wanted import Wanted
+from headrace.inspect.selection import Selection
 from headrace.operators.open import kinds_of
 from headrace.plan.spec import OperatorSpec
 from headrace.rows.chunks import SCAN_ROWS
@@ -37,17 +37,17 @@ class PartitionState:
     files: Sequence[Segment]
     database: object = None
 
-    def batches(self, wanted: Wanted, chunk_rows: int = SCAN_ROWS) -> Iterator[pa.RecordBatch]:
-        """The wanted rows as batches of wire columns, in bounded memory."""
-        hashes = wanted.hashes
+    def batches(self, selection: Selection, chunk_rows: int = SCAN_ROWS) -> Iterator[pa.RecordBatch]:
+        """The selected rows as batches of wire columns, in bounded memory."""
+        hashes = selection.hashes
         for section in self.rows.sections():
-            if not wanted.may_hold(self.spec, section, by_time=self.rows.by_time):
+            if not selection.may_hold(self.spec, section, by_time=self.rows.by_time):
                 continue
             if hashes is not None and not self.rows.by_time:
-                yield from wanted.kept(self.rows.read(section, Hashes(hashes)))
+                yield from selection.kept(self.rows.read(section, Hashes(hashes)))
                 continue
             for low, high in ranges([self.rows.sources(section)], chunk_rows):
-                yield from wanted.kept(self.rows.read(section, Between(low, high)))
+                yield from selection.kept(self.rows.read(section, Between(low, high)))
             self.release(section)
 
     def release(self, section: int) -> None:

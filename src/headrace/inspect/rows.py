@@ -42,7 +42,7 @@ from headrace.store.sessions.rows import ROWS
 from headrace.store.tables.table import Table
 
 SESSIONS = 0  # the only section of session state
-Read = Callable[[Segment, int], Run]  # the wanted rows of a segment's section, in order
+Read = Callable[[Segment, int], Run]  # the selected rows of a segment's section, in order
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class StateRows(Protocol):
         """Where the rows of a section are, to cut it into ranges."""
 
     def read(self, section: int, read: Read) -> pa.RecordBatch:
-        """The wanted rows of a section, as wire columns after the hash."""
+        """The selected rows of a section, as wire columns after the hash."""
 
 
 @dataclass(frozen=True)
@@ -170,7 +170,7 @@ class SessionRows:
         return [(segment, segment.last) for segment in self._newest_first]
 
     def live(self, read: Read) -> Run:
-        """The wanted sessions that are open, ordered by hash."""
+        """The selected sessions that are open, ordered by hash."""
         runs = [run for segment in self._newest_first if len(run := read(segment, segment.last))]
         if not runs:
             return concatenated([], self.layout.rows)

@@ -22,9 +22,9 @@ from headrace.format.names import home_of
 from headrace.inspect.changes import Changes
 from headrace.inspect.checkpoint import Checkpoint
 from headrace.inspect.rows import table_spec
+from headrace.inspect.selection import Instant, Selection, micros, selected_keys
 from headrace.inspect.table import StateTable
 from headrace.inspect.versions import chosen, published, read_manifests, readable
-from headrace.inspect.wanted import Instant, Wanted, micros, wanted_keys
 
 Window = tuple[Instant | None, Instant | None]
 
@@ -132,8 +132,8 @@ class State:
         manifests = read_manifests(blobs, complete[number])
         folders = [home_of(name) for name in complete[number]]
         start, before = window or (None, None)
-        wanted = Wanted(spec, wanted_keys(table_spec(spec), keys), micros(start), micros(before))
-        return StateTable(blobs, self.query, spec, manifests, folders, wanted, accumulators)
+        selection = Selection(spec, selected_keys(table_spec(spec), keys), micros(start), micros(before))
+        return StateTable(blobs, self.query, spec, manifests, folders, selection, accumulators)
 
     def changes(
         self,
@@ -162,14 +162,14 @@ class State:
             Rows with a leading column ``change``: ``insert``, ``update`` or ``delete``. Rows of windows
             that closed in between are deleted.
         """
-        wanted = {"keys": keys, "window": window, "accumulators": accumulators}
-        after = self.table(operator, version=to_version, **wanted)  # type: ignore[arg-type]
+        selection = {"keys": keys, "window": window, "accumulators": accumulators}
+        after = self.table(operator, version=to_version, **selection)  # type: ignore[arg-type]
         if from_version > after.version:
             raise QueryError(
                 f"changes from version {from_version} to {after.version} would go back in time",
                 hint="give the older version first",
             )
-        return Changes(self.table(operator, version=from_version, **wanted), after)  # type: ignore[arg-type]
+        return Changes(self.table(operator, version=from_version, **selection), after)  # type: ignore[arg-type]
 
     def close(self) -> None:
         """Remove local copies of remote files."""

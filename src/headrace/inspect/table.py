@@ -17,8 +17,8 @@ from headrace.format.manifest import Manifest
 from headrace.inspect.columns import TableColumn, as_table, schema_of, table_columns
 from headrace.inspect.partition import PartitionState, open_partition
 from headrace.inspect.rows import table_spec
+from headrace.inspect.selection import Selection
 from headrace.inspect.variables import Variables
-from headrace.inspect.wanted import Wanted
 from headrace.plan.partitions.groups import partition_of
 from headrace.plan.spec import OperatorSpec
 
@@ -43,7 +43,7 @@ class StateTable:
     spec: OperatorSpec
     manifests: Sequence[Manifest]  # by partition
     folders: Sequence[str]  # of the partitions
-    wanted: Wanted
+    selection: Selection
     accumulators: bool = False
 
     @property
@@ -69,39 +69,39 @@ class StateTable:
         return open_partition(self.blobs, self.folders[partition], self.spec, self.manifests[partition])
 
     def wire_batches(self, partition: int) -> Iterator[pa.RecordBatch]:
-        """The wanted rows of one partition as wire columns after the hash."""
+        """The selected rows of one partition as wire columns after the hash."""
         with self.open_partition(partition) as state:
-            yield from state.batches(self.wanted)
+            yield from state.batches(self.selection)
 
     def partition_batches(self, partition: int) -> Iterator[pa.RecordBatch]:
-        """The wanted rows of one partition."""
+        """The selected rows of one partition."""
         for batch in self.wire_batches(partition):
             yield as_table(self.columns, batch) if self._variables is None else self._variables.table(batch)
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
-        """All wanted rows, a few thousand at a time."""
+        """All selected rows, a few thousand at a time."""
         for partition in self.partitions:
             yield from self.partition_batches(partition)
 
     @cached_property
     def partitions(self) -> list[int]:
-        """The partitions that can have a wanted row."""
-        hashes = self.wanted.hashes
+        """The partitions that can have a selected row."""
+        hashes = self.selection.hashes
         everything = list(range(len(self.manifests)))
         if hashes is None:
             return everything
         return sorted({partition_of(int(order), len(self.manifests)) for order in hashes})
 
     def to_arrow(self) -> pa.Table:
-        """All wanted rows as one Arrow table."""
+        """All selected rows as one Arrow table."""
         return pa.Table.from_batches(self.to_batches(), self.schema)
 
     def to_pandas(self) -> pd.DataFrame:
-        """All wanted rows as a pandas frame."""
+        """All selected rows as a pandas frame."""
         return self.to_arrow().to_pandas()
 
     def count(self) -> int:
-        """How many wanted rows there are."""
+        """How many selected rows there are."""
         if self._variables is not None:
             return sum(batch.num_rows for batch in self.to_batches())
         return sum(batch.num_rows for part in self.partitions for batch in self.wire_batches(part))

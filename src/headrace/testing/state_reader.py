@@ -27,7 +27,7 @@ from headrace.format.manifest import Manifest
 from headrace.format.names import Attempt, home_of, operator_prefix, parse_manifest
 from headrace.inspect.partition import open_partition
 from headrace.inspect.rows import table_spec
-from headrace.inspect.wanted import Wanted
+from headrace.inspect.selection import Selection
 from headrace.operators.open import kinds_of, open_store
 from headrace.plan.choice import adds
 from headrace.plan.partitions.layouts import Layout, first_layout
@@ -143,7 +143,7 @@ def _cell_table(blobs: Blobs, prefix: str, spec: OperatorSpec, manifest: Manifes
     """Keys, cell number and value of each cell of a processor."""
     names = [*(key.name for key in table_spec(spec).keys), "a0"]
     with open_partition(blobs, prefix, spec, manifest) as state:
-        batches = [batch.select(names) for batch in state.batches(Wanted(spec))]
+        batches = [batch.select(names) for batch in state.batches(Selection(spec))]
     schema = output_schema(table_spec(spec))
     return pa.Table.from_batches(batches, pa.schema([schema.field(name) for name in names]))
 
@@ -151,5 +151,5 @@ def _cell_table(blobs: Blobs, prefix: str, spec: OperatorSpec, manifest: Manifes
 def _partition_table(blobs: Blobs, prefix: str, spec: OperatorSpec, manifest: Manifest) -> pa.Table:
     schema = output_schema(spec)
     with open_partition(blobs, prefix, spec, manifest) as state:
-        batches = [batch.select(schema.names) for batch in state.batches(Wanted(spec))]
+        batches = [batch.select(schema.names) for batch in state.batches(Selection(spec))]
     return pa.Table.from_batches(batches, schema)

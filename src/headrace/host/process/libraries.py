@@ -17,7 +17,7 @@ _SMAPS = Path("/proc/self/smaps")
 _MAPPING = re.compile(r"([0-9a-f]+)-([0-9a-f]+) (\S{4}) \S+ \S+ \S+\s+(/.*)?")
 
 
-def let_go_of_files() -> None:
+def release_library_pages() -> None:
     """Releases resident pages that are mapped from files and unchanged."""
     with suppress(OSError, AttributeError):  # without `madvise` the pages stay resident
         advise = ctypes.CDLL(None).madvise

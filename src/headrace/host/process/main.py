@@ -29,7 +29,7 @@ from headrace.host.process.door import Door
 from headrace.host.process.farewell import Farewell
 from headrace.host.process.heartbeat import Heartbeat
 from headrace.host.process.hints import HintDoor
-from headrace.host.process.libraries import let_go_of_files
+from headrace.host.process.libraries import release_library_pages
 from headrace.host.process.locks import lock_within, one_at_a_time, remove_socket, socket_path
 from headrace.host.process.log_file import RotatingLog
 from headrace.host.process.server import HostCore, HostServer
@@ -177,7 +177,7 @@ def warm_kernels() -> None:
     folder = Path(kernels.origin or __file__).parent
     with one_at_a_time(folder):
         importlib.import_module("headrace.kernels.warm").warm()
-        let_go_of_files()
+        release_library_pages()
 
 
 def open_by_name(name: str) -> Callable[[int, Path], StateService]:

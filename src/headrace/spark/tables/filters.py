@@ -1,4 +1,4 @@
-"""Spark's filters as what state can be read by. Pure: filters in, `Wanted` out.
+"""Spark's filters as what state can be read by. Pure: filters in, `Selection` out.
 
 A filter that is taken may be weaker than what the user wrote, never stronger: Spark evaluates it again.
 """
@@ -25,49 +25,49 @@ from pyspark.sql.datasource import (
 from headrace.errors import QueryError
 from headrace.inspect.columns import EVENT_TIME, SLICE, WINDOW
 from headrace.inspect.rows import table_spec
+from headrace.inspect.selection import Selection, micros, selected_keys
 from headrace.inspect.table import StateTable
-from headrace.inspect.wanted import Wanted, micros, wanted_keys
 
 _STARTS = ((WINDOW, "start"), (SLICE, "start"))
 
 
-def pushed(table: StateTable, filters: Sequence[Filter]) -> Wanted:
+def pushed(table: StateTable, filters: Sequence[Filter]) -> Selection:
     """What all filters together leave to be read."""
-    wanted = table.wanted
+    selection = table.selection
     for one in filters:
-        wanted = _bounded(table, _keyed(wanted, one), one)
-    return wanted
+        selection = _bounded(table, _keyed(selection, one), one)
+    return selection
 
 
-def _keyed(wanted: Wanted, one: Filter) -> Wanted:
+def _keyed(selection: Selection, one: Filter) -> Selection:
     if not isinstance(one, EqualTo | EqualNullSafe | In | IsNull):
-        return wanted
+        return selection
     values = one.value if isinstance(one, In) else (None if isinstance(one, IsNull) else one.value,)
     name = ".".join(one.attribute)
     try:
-        ((field, allowed),) = wanted_keys(table_spec(wanted.spec), {name: tuple(values)})
+        ((field, allowed),) = selected_keys(table_spec(selection.spec), {name: tuple(values)})
     except QueryError:  # of another column, or values of another type: Spark evaluates it
-        return wanted
-    before = dict(wanted.keys)
+        return selection
+    before = dict(selection.keys)
     kept = tuple(value for value in allowed if value in before.get(field, allowed))
-    return replace(wanted, keys=tuple({**before, field: kept}.items()))
+    return replace(selection, keys=tuple({**before, field: kept}.items()))
 
 
-def _bounded(table: StateTable, wanted: Wanted, one: Filter) -> Wanted:
+def _bounded(table: StateTable, selection: Selection, one: Filter) -> Selection:
     if not isinstance(one, EqualTo | GreaterThan | GreaterThanOrEqual | LessThan | LessThanOrEqual):
-        return wanted
+        return selection
     by_time = table.spec.work.keeps_rows and not _session(table)
     starts = {*_STARTS, (EVENT_TIME,)} if by_time else set(_STARTS)
     at = _micros(one.value)
     if tuple(one.attribute) not in starts or at is None:
-        return wanted
+        return selection
     if isinstance(one, EqualTo | GreaterThan | GreaterThanOrEqual):
-        low = at if wanted.from_us is None else max(at, wanted.from_us)
-        wanted = replace(wanted, from_us=low)
+        low = at if selection.from_us is None else max(at, selection.from_us)
+        selection = replace(selection, from_us=low)
     if isinstance(one, EqualTo | LessThan | LessThanOrEqual):
-        high = at + 1 if wanted.before_us is None else min(at + 1, wanted.before_us)
-        wanted = replace(wanted, before_us=high)
-    return wanted
+        high = at + 1 if selection.before_us is None else min(at + 1, selection.before_us)
+        selection = replace(selection, before_us=high)
+    return selection
 
 
 def _session(table: StateTable) -> bool:

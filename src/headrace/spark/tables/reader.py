@@ -28,19 +28,19 @@ def operators_schema() -> pa.Schema:
     return OPERATORS_SCHEMA
 
 
-def open_table(wanted: TableOptions, state: State | None = None) -> StateTable | Changes:
+def open_table(options: TableOptions, state: State | None = None) -> StateTable | Changes:
     """The table, or the changes, that the options name."""
-    assert wanted.operator is not None
-    state = state or State(wanted.checkpoint)
-    if wanted.changes_from is not None:
+    assert options.operator is not None
+    state = state or State(options.checkpoint)
+    if options.changes_from is not None:
         return state.changes(
-            wanted.operator, wanted.changes_from, wanted.changes_to, accumulators=wanted.accumulators
+            options.operator, options.changes_from, options.changes_to, accumulators=options.accumulators
         )
     return state.table(
-        wanted.operator,
-        version=wanted.version,
-        as_of_batch=wanted.as_of_batch,
-        accumulators=wanted.accumulators,
+        options.operator,
+        version=options.version,
+        as_of_batch=options.as_of_batch,
+        accumulators=options.accumulators,
     )
 
 
@@ -78,9 +78,9 @@ class _Pushes:
 class StateReader(DataSourceReader):  # type: ignore[misc]
     """Reads one operator's table."""
 
-    def __init__(self, wanted: TableOptions) -> None:
-        with State(wanted.checkpoint) as state:
-            opened = open_table(wanted, state)
+    def __init__(self, options: TableOptions) -> None:
+        with State(options.checkpoint) as state:
+            opened = open_table(options, state)
             self._location = state.record(opened_spec(opened)).location
         tables = (opened.before, opened.after) if isinstance(opened, Changes) else (opened,)
         self._tables: tuple[StateTable, ...] = tuple(replace(table, blobs=None) for table in tables)  # type: ignore[arg-type]
@@ -88,8 +88,8 @@ class StateReader(DataSourceReader):  # type: ignore[misc]
 
     def push(self, filters: Sequence[Filter]) -> Iterable[Filter]:
         """Take the filters that state can be read by; Spark evaluates all of them again."""
-        wanted = pushed(self._tables[-1], filters)
-        self._tables = tuple(replace(table, wanted=wanted) for table in self._tables)
+        selection = pushed(self._tables[-1], filters)
+        self._tables = tuple(replace(table, selection=selection) for table in self._tables)
         return filters
 
     def partitions(self) -> Sequence[InputPartition]:
@@ -106,12 +106,12 @@ def opened_spec(opened: StateTable | Changes) -> str:
 class OperatorsReader(DataSourceReader):  # type: ignore[misc]
     """Lists the operators of a checkpoint."""
 
-    def __init__(self, wanted: TableOptions) -> None:
-        self._wanted = wanted
+    def __init__(self, options: TableOptions) -> None:
+        self._options = options
 
     def partitions(self) -> Sequence[InputPartition]:
         return [InputPartition(0)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        with State(self._wanted.checkpoint) as state:
+        with State(self._options.checkpoint) as state:
             yield from pa.Table.from_pylist(operator_rows(state), OPERATORS_SCHEMA).to_batches()

@@ -38,29 +38,29 @@ class HeadraceSource(DataSource):  # type: ignore[misc]
         return "headrace"
 
     def __init__(self, options: Mapping[str, str]) -> None:
-        self.wanted = TableOptions.of(options)
+        self._table = TableOptions.of(options)
 
     def schema(self) -> StructType:
         from headrace.spark.tables.reader import open_table, operators_schema
 
-        if self.wanted.operator is None:
+        if self._table.operator is None:
             return spark_schema(operators_schema())
-        return spark_schema(open_table(self.wanted).schema)
+        return spark_schema(open_table(self._table).schema)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         from headrace.spark.tables.reader import OperatorsReader, StateReader
 
-        return OperatorsReader(self.wanted) if self.wanted.operator is None else StateReader(self.wanted)
+        return OperatorsReader(self._table) if self._table.operator is None else StateReader(self._table)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from headrace.spark.tables.writer import StateWriter, refuse_running
 
-        if self.wanted.operator is None:
+        if self._table.operator is None:
             raise QueryError(
                 "state is written operator by operator", hint='write .option("operator", "<name>")'
             )
-        refuse_running(self.wanted.checkpoint, self.driver)
-        return StateWriter.prepared(self.wanted, schema, overwrite)
+        refuse_running(self._table.checkpoint, self.driver)
+        return StateWriter.prepared(self._table, schema, overwrite)
 
 
 def spark_schema(schema: pa.Schema) -> StructType:

@@ -45,11 +45,11 @@ class StateWriter(DataSourceArrowWriter):  # type: ignore[misc]
         self._plan, self._schema, self._store = plan, schema, store
 
     @classmethod
-    def prepared(cls, wanted: TableOptions, schema: StructType, overwrite: bool) -> StateWriter:
+    def prepared(cls, options: TableOptions, schema: StructType, overwrite: bool) -> StateWriter:
         """The writer of a table that fits; raises before anything is written."""
-        assert wanted.operator is not None
-        with State(wanted.checkpoint) as state:
-            plan = plan_write(state, wanted.operator, overwrite=overwrite)
+        assert options.operator is not None
+        with State(options.checkpoint) as state:
+            plan = plan_write(state, options.operator, overwrite=overwrite)
         columns = to_arrow_schema(schema, timezone="UTC")
         _ = WriteSchema(plan.spec, columns).takes
         stores = {base.store for base in plan.bases if base is not None}

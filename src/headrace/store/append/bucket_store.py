@@ -103,11 +103,11 @@ class BucketStore(Store):
 
         Ordering a bucket needs as much memory again, so fresh rows take half of the share at most.
         """
-        self._let_go()
+        self._evict()
         if self._fresh_bytes > FRESH_MAX.of(self.share) or not fits(self):
             self.spill()
 
-    def _let_go(self) -> None:
+    def _evict(self) -> None:
         if not fits(self):
             resident = [(bucket, segment) for segment, runs in self._resident.items() for bucket in runs]
             evict(self, sorted(resident, key=lambda at: -at[0]), self._drop_resident, RESIDENT_MAX)
@@ -194,7 +194,7 @@ class BucketStore(Store):
             for bucket in segment.sections:
                 if self.is_dead(bucket, watermark_us):
                     segment.release(bucket)
-        self._let_go()
+        self._evict()
 
     def _live(self, runs: dict[int, Run]) -> dict[int, Run]:
         return {at: run for at, run in runs.items() if not self.is_dead(at, self.watermark_us)}

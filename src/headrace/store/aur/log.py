@@ -173,13 +173,13 @@ class RowLog:
                 room -= run.nbytes
                 segment.release(last_time(segment))
 
-    def let_go(self, bytes_max: int) -> None:
-        """Hold no more rows of committed segments than that."""
+    def evict_to(self, bytes_max: int) -> None:
+        """Evicts rows of committed segments beyond that many bytes."""
         self.rewritten = self._nothing
-        self.resident.let_go(bytes_max)
+        self.resident.evict_to(bytes_max)
 
     def release(self) -> None:
-        """Give back the memory of the indexes; they are read again when used again."""
+        """Frees the memory of the indexes; the next use reads them again."""
         for segment in (*self.segments, *self.spilled):
             segment.release(last_time(segment))
 

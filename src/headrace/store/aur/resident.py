@@ -117,8 +117,8 @@ class HeldRows:
             left = [group for group in self.groups if not segments.isdisjoint(group.segments)]
             self._set([group.only(self.layout, segments) for group in left])
 
-    def let_go(self, bytes_max: int) -> None:
-        """Hold no more than that; the newest, which are read last, go first."""
+    def evict_to(self, bytes_max: int) -> None:
+        """Evicts the newest rows, which are read last, until the rest fits."""
         kept, total = 0, 0
         for group in self.groups:
             total += group.nbytes

@@ -166,7 +166,7 @@ class AurStore(Store):
     def _evict_resident(self) -> None:
         over, log = excess_bytes(self), self.log
         if over > 0:
-            log.let_go(max(0, log.resident.nbytes - over - LOG_EVICT_MORE.of(self.share)))
+            log.evict_to(max(0, log.resident.nbytes - over - LOG_EVICT_MORE.of(self.share)))
 
     def spill(self) -> None:
         if self.log.fresh_bytes > LOG_FRESH_MIN.of(self.share):

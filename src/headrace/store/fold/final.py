@@ -178,7 +178,7 @@ class FinalStore(Store):
     def _make_room(self, slice_us: int, rows: int, heap: int) -> None:
         """Evicts what can be read again, and spills what cannot, until the rows fit."""
         growth = partial(self._growth_bytes, slice_us, rows, heap)
-        make_room(self, growth, self._release, self._let_go, self.spill)
+        make_room(self, growth, self._release, self._evict, self.spill)
 
     def _growth_bytes(self, slice_us: int, rows: int, heap: int) -> int:
         state = self._slices.get(slice_us)
@@ -192,7 +192,7 @@ class FinalStore(Store):
             for slice_us in segment.sections:
                 segment.release(slice_us)
 
-    def _let_go(self) -> None:
+    def _evict(self) -> None:
         """Drop whole tables, the largest first, until half of the share is in use: then it is rare."""
         held_whole = [state for state in self._slices.values() if state.whole is not None]
         evict(self, sorted(held_whole, key=lambda state: -state.nbytes), self._drop_whole, EVICT_TO)
@@ -299,7 +299,7 @@ class FinalStore(Store):
             self._commit(state)
         self._tidy()
         self.segments, self.spilled, self.watermark_us = segments, [], watermark_us
-        make_room(self, no_growth, self._release, self._let_go)
+        make_room(self, no_growth, self._release, self._evict)
 
     def _commit(self, state: Held) -> None:
         """What was fresh is in a segment now; memory keeps it where it has the whole slice."""

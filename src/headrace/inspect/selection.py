@@ -1,4 +1,4 @@
-"""What a reader wants of a table: some keys, some windows. Pure functions over wire columns.
+"""What a reader selects of a table: some keys, some windows. Pure functions over wire columns.
 
 Keys that are all given are looked up by their hash; any given key column filters rows. Bounds are of the
 start of a row's window, slice or session, and of the event time of kept rows.
@@ -29,7 +29,7 @@ LOOKUPS_MAX = 10_000  # of more keys than that, all rows are read and filtered
 
 
 @dataclass(frozen=True)
-class Wanted:
+class Selection:
     """Values of key fields, by the fields' wire names, and bounds `[from_us, before_us)`."""
 
     spec: OperatorSpec  # the operator itself, whose keys are hashed
@@ -59,7 +59,7 @@ class Wanted:
         return np.unique(hashes_of(columns, len(rows)))
 
     def may_hold(self, spec: OperatorSpec, section: int, *, by_time: bool) -> bool:
-        """Whether a section of state can have a wanted row."""
+        """Whether a section of state can have a selected row."""
         window = spec.window
         if window is None or window.session:
             return True
@@ -69,7 +69,7 @@ class Wanted:
         return not too_late and not (self.from_us is not None and last < self.from_us)
 
     def kept(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """The wanted rows of a batch, if there are any."""
+        """The selected rows of a batch, if there are any."""
         masks = [_among(batch.column(name), values) for name, values in self.keys]
         if self.from_us is not None or self.before_us is not None:
             masks += self._within(batch)
@@ -88,17 +88,17 @@ class Wanted:
 
 
 def _among(column: pa.Array, values: Sequence[Any]) -> pa.Array:
-    wanted = pa.array(list(values), column.type)
-    masks = [pc.fill_null(pc.is_in(column, value_set=wanted.drop_null()), False)]
-    if wanted.null_count:
+    allowed = pa.array(list(values), column.type)
+    masks = [pc.fill_null(pc.is_in(column, value_set=allowed.drop_null()), False)]
+    if allowed.null_count:
         masks.append(pc.is_null(column))
     if pa.types.is_floating(column.type):
-        has_nan = pc.any(pc.is_nan(wanted)).as_py()
+        has_nan = pc.any(pc.is_nan(allowed)).as_py()
         masks += [pc.fill_null(pc.is_nan(column), False)] if has_nan else []
     return reduce(pc.or_, masks)
 
 
-def wanted_keys(
+def selected_keys(
     spec: OperatorSpec, keys: Mapping[str, Any] | None
 ) -> tuple[tuple[str, tuple[Any, ...]], ...]:
     """The user's `{column: value or values}` by wire names; raises for a column that is not a key."""
