@@ -205,7 +205,7 @@ def _sink(folder: Path, rows: list[tuple[str, int]]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rows", "said"),
+    ("rows", "parts"),
     [
         ([("a", 1), ("b", 2)], []),
         ([("a", 1)], ["1 rows missing, 0 too many"]),

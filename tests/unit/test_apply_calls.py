@@ -111,7 +111,7 @@ def test_pandas_columns_without_names_go_by_position() -> None:
 
 
 @pytest.mark.parametrize(
-    ("func", "style", "said"),
+    ("func", "style", "message"),
     [
         (lambda table: 1 / 0, "arrow", "ZeroDivisionError"),
         (lambda table: table, "arrow", "columns are user, ts, place"),

@@ -146,7 +146,7 @@ MEDIAN = HolisticResult("percentile", "v0", "double", (0.5,))
 
 
 @pytest.mark.parametrize(
-    ("spec", "said", "expected"),
+    ("spec", "setting", "expected"),
     [
         (PLAIN, "auto", True),
         (PLAIN, "off", False),
