@@ -44,7 +44,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory, bridge: str) -> tuple[Path, di
 
 
 def driven(folder: Path, *how: str, bridge: str = "jvm") -> dict[str, Any]:
-    """Run the program; what it said."""
+    """Runs the program: its report."""
     (folder / "work").mkdir()
     program = Path(__file__).with_name("cluster_program.py")
     done = subprocess.run(
@@ -55,7 +55,8 @@ def driven(folder: Path, *how: str, bridge: str = "jvm") -> dict[str, Any]:
         text=True,
         check=False,
     )
-    assert done.returncode == 0, done.stderr[-4000:]
+    failure = done.stderr[done.stderr.rfind("Traceback") :]
+    assert done.returncode == 0, f"{failure[:6000]}\n…\n{done.stderr[-2000:]}"
     report: dict[str, Any] = json.loads((folder / "said.json").read_text())
     return report
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Mapping
+from typing import Any
 
 from pyspark.sql import SparkSession
 
@@ -21,6 +24,7 @@ def prepare(spark: SparkSession, *, is_sized: bool) -> None:
     row, which takes a third of the JVM's time, unless its bytes are unbounded. Small batches cost time in
     every process. A bound in rows suffices if no row has strings or binary values beside its key.
     """
+    _choose_python(spark.sparkContext)
     spark.conf.set(STATELESS_AQE, "false")
     settings, ours = spark.conf.getAll, getattr(spark, _OURS, frozenset[str]())
     free = [name for name in LARGE if name not in settings or name in ours]
@@ -30,6 +34,21 @@ def prepare(spark: SparkSession, *, is_sized: bool) -> None:
     else:
         _set(spark, {name: LARGE[name] for name in free})
         setattr(spark, _OURS, frozenset(free))
+
+
+def _choose_python(context: Any) -> None:
+    """Workers and host of a local session run in the driver's own environment, unless the user named one.
+
+    Spark would take the first `python3` of the path, which lacks Headrace if a virtual environment is used
+    without being activated.
+    """
+    is_named = "PYSPARK_PYTHON" in os.environ or context.getConf().contains("spark.pyspark.python")
+    if (
+        context.master.startswith("local")
+        and not context.master.startswith("local-cluster")
+        and not is_named
+    ):
+        context.pythonExec = sys.executable
 
 
 def _set(spark: SparkSession, values: Mapping[str, str]) -> None:
