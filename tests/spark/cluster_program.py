@@ -98,7 +98,9 @@ def hosts_of(spark: SparkSession, query: str) -> list[dict[str, Any]]:
     """The hosts that hold state of the query: who they are and which partitions they have."""
     hosts = []
     for machine, host in coordinator_for(spark).hosts().items():
-        partitions = [part["partition"] for part in host.status.get("partitions", ()) if part["query"] == query]
+        partitions = [
+            part["partition"] for part in host.status.get("partitions", ()) if part["query"] == query
+        ]
         if partitions:
             hosts.append(
                 {"machine": machine, "addresses": host.addresses, "partitions": sorted(partitions)}
