@@ -4,8 +4,10 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 
+SPARK_PARTS := test-spark-1 test-spark-2 test-spark-3
+
 # `docs` is a folder too.
-.PHONY: docs run wheel test test-all test-state test-spark lint crash simulate bench clean setup
+.PHONY: docs run wheel test test-all test-state $(SPARK_PARTS) lint crash simulate bench clean setup
 
 $(STAMP): constraints.txt pyproject.toml
 	test -d $(VENV) || $(PYTHON) -m venv $(VENV)
@@ -31,18 +33,19 @@ lint: $(STAMP)
 	$(BIN)/mypy
 
 test: $(JAR) lint
-	$(MAKE) --no-print-directory -j2 test-state test-spark
+	$(MAKE) --no-print-directory -k -j2 $(SPARK_PARTS) test-state
 
 # The same with the tests that `make test` leaves out for their length.
 test-all: MORE := --all --seeds 20
 test-all: $(JAR) lint
-	$(MAKE) --no-print-directory -j2 test-state test-spark MORE='$(MORE)'
+	$(MAKE) --no-print-directory -k -j2 $(SPARK_PARTS) test-state MORE='$(MORE)'
 
 test-state:
 	$(BIN)/pytest --durations=12 $(MORE) tests/unit tests/contract tests/stateful tests/simulation tests/crash tests/equivalence
 
-test-spark:
-	$(BIN)/pytest --durations=12 $(filter-out --seeds 20,$(MORE)) tests/spark
+# Parts of tests/spark, so that two of them can run side by side.
+$(SPARK_PARTS): test-spark-%:
+	$(BIN)/pytest --durations=12 --part $*/3 $(filter-out --seeds 20,$(MORE)) tests/spark
 
 crash: $(JAR)
 	$(BIN)/headrace crash --rounds 288

@@ -28,13 +28,25 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--bridge", default="auto", help="spark.headrace.bridge of the Spark tests")
     parser.addoption("--queries", type=int, default=3, help="random queries against Spark alone")
     parser.addoption("--all", action="store_true", help="also the tests that are marked long")
+    parser.addoption(
+        "--part", default="1/1", help="one part of the files, such as 2/3: each third from the second on"
+    )
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if config.getoption("--all"):
-        return
-    config.hook.pytest_deselected(items=[item for item in items if _is_long(item)])
-    items[:] = [item for item in items if not _is_long(item)]
+    chosen = _part(items, config.getoption("--part"))
+    if not config.getoption("--all"):
+        chosen = [item for item in chosen if not _is_long(item)]
+    kept = set(chosen)
+    config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+    items[:] = chosen
+
+
+def _part(items: list[pytest.Item], part: str) -> list[pytest.Item]:
+    """The tests of one part of the files: parts run side by side, each with a Spark session of its own."""
+    first, parts = (int(number) for number in part.split("/"))
+    files = set(sorted({item.path for item in items})[first - 1 :: parts])
+    return [item for item in items if item.path in files]
 
 
 def _is_long(item: pytest.Item) -> bool:
