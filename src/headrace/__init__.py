@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from headrace.spark.tables.register import register
     from headrace.spark.tables.write import write_state
     from headrace.spark.windows.custom import Custom, custom_window
-    from headrace.spark.windows.settled import Counted, Marked, count_window, ended_by
+    from headrace.spark.windows.settled import Counted, Marked, ended_by, rows
 
 __all__ = [
     "AsyncProcessor",
@@ -89,7 +89,6 @@ __all__ = [
     "collect_set",
     "count",
     "count_distinct",
-    "count_window",
     "custom_window",
     "ended_by",
     "explain",
@@ -109,6 +108,7 @@ __all__ = [
     "range_read",
     "redis",
     "register",
+    "rows",
     "session",
     "sliding",
     "start",
@@ -143,9 +143,9 @@ _HOMES = {
     "Counted": "windows.settled",
     "Custom": "windows.custom",
     "Marked": "windows.settled",
-    "count_window": "windows.settled",
     "custom_window": "windows.custom",
     "ended_by": "windows.settled",
+    "rows": "windows.settled",
     "merge_into": "api.merge",
     "progress": "api.progress",
     "storage_waits": "api.progress",

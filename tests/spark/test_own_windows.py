@@ -103,9 +103,7 @@ def test_windows_by_count_and_up_to_a_marker(spark: SparkSession, tmp_path: Path
     rows = hr.stream(stream).withWatermark("ts", DELAY)
     aggregates = {"n": hr.count(), "total": hr.sum("id"), "middle": hr.median("id")}
     shown = ["k", seconds("window.start"), seconds("window.end") - 1, "n", "total", "middle"]
-    counted = run(
-        rows.groupBy("k", hr.count_window(10, 4)).agg(**aggregates).select(*shown), tmp_path / "n"
-    )
+    counted = run(rows.groupBy("k", hr.rows(10, 4)).agg(**aggregates).select(*shown), tmp_path / "n")
     columns = "epoch_us(min(ts)), epoch_us(max(ts)), count(*), sum(id)::BIGINT, median(id)"
     number = "row_number() OVER (PARTITION BY k ORDER BY ts, id) - 1 AS place"
     past = "ts < TIMESTAMPTZ '2030-01-02 00:00:00+00'"
@@ -192,9 +190,9 @@ def test_what_cannot_be_a_window_is_refused(spark: SparkSession, tmp_path: Path)
     _, stream = feed(spark, tmp_path, 8, [])
     plain, rows = hr.stream(stream), hr.stream(stream).withWatermark("ts", DELAY)
     with pytest.raises(QueryError, match="leave rows between them out"):
-        rows.groupBy("k", hr.count_window(3, 4)).agg(n=hr.count())
+        rows.groupBy("k", hr.rows(3, 4)).agg(n=hr.count())
     with pytest.raises(QueryError, match="emitted when they are complete"):
-        rows.groupBy("k", hr.count_window(3)).agg(emit="changes", n=hr.count())
+        rows.groupBy("k", hr.rows(3)).agg(emit="changes", n=hr.count())
     with pytest.raises(QueryError, match="is a bigint"):
         rows.groupBy("k", hr.ended_by("id")).agg(n=hr.count())
     with pytest.raises(QueryError, match="the gap of a session, id, is a bigint"):
@@ -204,7 +202,7 @@ def test_what_cannot_be_a_window_is_refused(spark: SparkSession, tmp_path: Path)
     with pytest.raises(QueryError, match="one gap"):
         rows.join(rows, on="k", window=hr.session(F.col("gap")))
     with pytest.raises(QueryError, match="takes no window of the kind Counted"):
-        rows.join(rows, on="k", window=hr.count_window(3))
+        rows.join(rows, on="k", window=hr.rows(3))
 
 
 def test_a_window_that_misses_its_row_is_named(spark: SparkSession, tmp_path: Path) -> None:

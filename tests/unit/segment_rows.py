@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from hypothesis import strategies as st
 
-from headrace.rows.run import Run
+from headrace.row.run import Run
 
 Key = tuple[int | None, bytes | None]
 Value = tuple[int, bytes]

@@ -21,8 +21,8 @@ from headrace.plan.spec import (
     Window,
 )
 from headrace.plan.types import arrow_type, is_decimal
-from headrace.rows.layout import RowLayout
-from headrace.rows.run import Run
+from headrace.row.layout import RowLayout
+from headrace.row.run import Run
 from headrace.store.rows.arrow import probe_of, results_of
 from headrace.store.tables.table import Table
 

@@ -19,7 +19,7 @@ from headrace.kernels import reference, warm
 from headrace.kernels.core import order
 from headrace.plan.spec import HASH, TIME, Accumulator, Field, OperatorSpec
 from headrace.plan.work.fold import Fold as Work
-from headrace.rows.layout import RowLayout
+from headrace.row.layout import RowLayout
 from headrace.store.rows.arrow import column_of, probe_of, results_of
 from headrace.store.tables.fold import Arena, Fold
 from headrace.store.tables.table import Table

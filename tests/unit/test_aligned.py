@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from test_panes import LAYOUT
 
 from headrace.kernels.tables import align
-from headrace.rows.run import Run
+from headrace.row.run import Run
 from headrace.store.tables.aligned import aligned
 from headrace.store.tables.table import Table
 

@@ -26,8 +26,8 @@ from headrace.plan.spec import (
     output_schema,
 )
 from headrace.plan.types import arrow_type
-from headrace.rows.layout import LENGTH_MAX, RowLayout
-from headrace.rows.run import Run
+from headrace.row.layout import LENGTH_MAX, RowLayout
+from headrace.row.run import Run
 from headrace.store.rows.arrow import array_of, column_of, probe_of, results_of
 
 

@@ -14,7 +14,7 @@ import pytest
 from headrace.errors import StateCorrupt
 from headrace.plan.reading import ReadAhead, ReadBy, Reading
 from headrace.plan.spec import HASH, OperatorSpec
-from headrace.rows.run import Run
+from headrace.row.run import Run
 from headrace.store.aur.buffer import many_ahead, soonest
 from headrace.store.aur.compact import INPUTS_MAX, ROWS_MIN, chosen
 from headrace.store.aur.log import FEW_BYTES, LOGS, RowLog, logs_of, split

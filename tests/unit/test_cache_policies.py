@@ -11,8 +11,8 @@ from cache_reference import PlainCache, PlainClock, PlainLru, PlainTimes
 
 from headrace.cache.policy import POLICIES, TIME_UNIT_US, PolicyName, TimestampAware, policy_of
 from headrace.plan.spec import Accumulator, Field, Fold, OperatorSpec
-from headrace.rows.layout import RowLayout
-from headrace.rows.run import Run
+from headrace.row.layout import RowLayout
+from headrace.row.run import Run
 from headrace.store.rows import size
 from headrace.store.tables.table import Table
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.plan.partitions.groups import ALL_GROUPS, GROUPS, Groups, groups_of, partition_of
-from headrace.rows.run import Run
+from headrace.row.run import Run
 from headrace.store.segments.clip import ClippedSegment
 from headrace.store.segments.file import SegmentFile
 from headrace.store.segments.reader import lookup_all

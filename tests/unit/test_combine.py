@@ -22,8 +22,8 @@ from headrace.plan.spec import (
     OperatorSpec,
     Window,
 )
-from headrace.rows.layout import RowLayout
-from headrace.rows.run import Run
+from headrace.row.layout import RowLayout
+from headrace.row.run import Run
 from headrace.store.rows.arrow import probe_of
 from headrace.store.tables.aligned import aligned
 from headrace.store.tables.table import Table

@@ -16,8 +16,8 @@ from headrace.kernels.segments.entries import (
     pack_values,
     unpack_values,
 )
-from headrace.rows.layout import LENGTH_BITS, LENGTH_MAX
-from headrace.rows.run import Run
+from headrace.row.layout import LENGTH_BITS, LENGTH_MAX
+from headrace.row.run import Run
 
 BIAS = 1 << 63
 VARIABLE = np.array([1], np.int64)  # of two words the second points at bytes

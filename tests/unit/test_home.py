@@ -25,7 +25,7 @@ from headrace.plan.spec import (
     Fold,
     OperatorSpec,
 )
-from headrace.rows.run import Run
+from headrace.row.run import Run
 
 PREFIX, NAME = "query/sums/p0000", "segments/v000000000001-r00000001-a000000000001-s000000.segment"
 SPEC = OperatorSpec(

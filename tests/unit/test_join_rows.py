@@ -26,7 +26,7 @@ from headrace.plan.spec import (
     input_schema,
     output_schema,
 )
-from headrace.rows.run import Run
+from headrace.row.run import Run
 from headrace.store.rows.groups import Groups, groups_of
 from headrace.store.rows.kept_layout import KeptLayout, run_of, times_in
 

@@ -20,7 +20,7 @@ from headrace.plan.spec import (
     WindowJoin,
     input_schema,
 )
-from headrace.rows.run import Run
+from headrace.row.run import Run
 from headrace.store.append.merge import PackedRun, by_range, compact_kept, concatenated, packed, range_parts
 from headrace.store.rows.kept_layout import (
     KeptLayout,

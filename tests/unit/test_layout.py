@@ -26,7 +26,7 @@ STOREYS = (
     "cache",
     "plan",
     "outside",
-    "rows",
+    "row",
     "kernels.core",
     "kernels.tables",
     "kernels.segments",

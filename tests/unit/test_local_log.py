@@ -11,7 +11,7 @@ from headrace.checkpoint.log import LocalLog, Planned
 from headrace.errors import Fenced, StateCorrupt, TryAgain
 from headrace.format.manifest import Manifest
 from headrace.format.names import Attempt
-from headrace.rows.run import Run
+from headrace.row.run import Run
 
 
 def manifest_of(version: int, attempt: int = 1, run: int = 1) -> Manifest:

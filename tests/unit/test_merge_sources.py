@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from segment_rows import SHAPE, run_of, spreads, table_of, tables
 
-from headrace.rows.run import Run
+from headrace.row.run import Run
 from headrace.store.segments.file import SegmentFile
 from headrace.store.segments.merge import merge
 from headrace.store.segments.reader import Segment

@@ -16,8 +16,8 @@ from headrace.plan.spec import (
     OperatorSpec,
     Window,
 )
-from headrace.rows.layout import RowLayout
-from headrace.rows.run import Run
+from headrace.row.layout import RowLayout
+from headrace.row.run import Run
 from headrace.store.fold import panes
 from headrace.store.segments.file import SegmentFile
 from headrace.store.segments.writer import write_segment

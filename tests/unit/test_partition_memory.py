@@ -38,7 +38,7 @@ from headrace.plan.spec import (
     input_schema,
 )
 from headrace.plan.times import TIMES
-from headrace.rows.run import Run
+from headrace.row.run import Run
 from headrace.store.base.contract import Store
 from headrace.store.base.jobs import Compaction
 from headrace.store.tables.table import Table

@@ -18,7 +18,7 @@ from headrace.blob.memory import MemoryBlobs
 from headrace.files.rollup import Known, RollUp
 from headrace.host.state.service import PartitionService, open_service
 from headrace.plan.options import CommitMode
-from headrace.rows.arrays import I64
+from headrace.row.arrays import I64
 from headrace.testing import ManualClock
 from headrace.testing.faults.measured_blobs import MeasuredBlobs
 from headrace.wire.contract import Ticket

@@ -18,7 +18,7 @@ from headrace.files.partial import PartialFile
 from headrace.files.space import PartialSpace
 from headrace.format import segment as form
 from headrace.kernels.core.checksum import xxh64
-from headrace.rows.run import Run
+from headrace.row.run import Run
 from headrace.store.segments.file import SegmentFile
 from headrace.store.segments.writer import write_segment
 

@@ -14,7 +14,7 @@ from segment_rows import SHAPE, keys, probe_of, rows_of, run_of, spreads, table_
 
 from headrace.errors import StateMissing
 from headrace.kernels.segments.lookup import locate
-from headrace.rows.run import Run
+from headrace.row.run import Run
 from headrace.store.segments.file import SegmentFile
 from headrace.store.segments.reader import Segment, lookup_all
 from headrace.store.segments.writer import write_segment

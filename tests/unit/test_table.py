@@ -20,7 +20,7 @@ from headrace.plan.spec import (
     Fold,
     OperatorSpec,
 )
-from headrace.rows.layout import RowLayout
+from headrace.row.layout import RowLayout
 from headrace.store.rows.arrow import probe_of, results_of
 from headrace.store.tables.table import Table
 

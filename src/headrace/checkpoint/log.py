@@ -37,7 +37,7 @@ from headrace.errors import Fenced, StateCorrupt
 from headrace.files.local import SEGMENTS, LocalFolder, sync_file, sync_folders, writing
 from headrace.format.manifest import Manifest, decode, encode
 from headrace.format.names import Attempt
-from headrace.rows.run import Run
+from headrace.row.run import Run
 from headrace.store.base.files import Sections
 
 FOLDER = "log"

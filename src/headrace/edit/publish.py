@@ -20,9 +20,9 @@ from headrace.edit.shards import Shard, twice
 from headrace.format.manifest import Manifest
 from headrace.operators.open import kinds_of
 from headrace.plan.choice import adds
-from headrace.rows.chunks import READ_ROWS
-from headrace.rows.layout import RowLayout
-from headrace.rows.run import Run
+from headrace.row.chunks import READ_ROWS
+from headrace.row.layout import RowLayout
+from headrace.row.run import Run
 from headrace.store.append.merge import by_range
 from headrace.store.fold.panes import summed
 from headrace.store.rows.slices import is_closed

@@ -15,9 +15,9 @@ from headrace.operators.open import kinds_of
 from headrace.plan.partitions.groups import GROUP_BITS
 from headrace.plan.spec import ALONE, HASH, KEYLESS_HASH, SIDE, TIME, OperatorSpec, input_schema
 from headrace.plan.types import arrow_type
-from headrace.rows.arrays import I64, U8, U64, Flags
-from headrace.rows.layout import LENGTH_BITS, AccumulatorSlot, RowLayout
-from headrace.rows.run import Run
+from headrace.row.arrays import I64, U8, U64, Flags
+from headrace.row.layout import LENGTH_BITS, AccumulatorSlot, RowLayout
+from headrace.row.run import Run
 from headrace.store.adaptive.migrate import layout_at
 from headrace.store.append.buckets import bucket_of
 from headrace.store.base.files import FileKind

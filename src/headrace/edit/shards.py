@@ -23,8 +23,8 @@ from headrace.edit.plan import WritePlan
 from headrace.edit.rows import RowMaker, StateRun
 from headrace.errors import QueryError
 from headrace.format.names import operator_prefix
-from headrace.rows.arrays import I64
-from headrace.rows.run import Run
+from headrace.row.arrays import I64
+from headrace.row.run import Run
 from headrace.store.append.merge import concatenated
 from headrace.store.rows.take import rows_at
 from headrace.store.segments.writer import write_segment

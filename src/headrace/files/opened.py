@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Self
 
 from headrace.errors import StateMissing
-from headrace.rows.arrays import I64
+from headrace.row.arrays import I64
 
 DROP_BEHIND = "HEADRACE_DROP_BEHIND"  # set: no page of a file stays in the system's cache after its read
 

@@ -25,7 +25,7 @@ from headrace.files.fetched import Fetched
 from headrace.files.local import writing
 from headrace.files.opened import OpenFile
 from headrace.files.ranges import UNIT_BYTES, requests, runs, units_of
-from headrace.rows.arrays import I64, U8
+from headrace.row.arrays import I64, U8
 
 if TYPE_CHECKING:
     from headrace.files.space import PartialSpace

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from headrace.rows.arrays import I64
+from headrace.row.arrays import I64
 
 UNIT_BYTES = 4096
 REQUEST_BYTES = 1 << 20  # a longer range is several requests, which run in parallel

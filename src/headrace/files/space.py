@@ -22,7 +22,7 @@ from headrace.files.fetch import Fetcher
 from headrace.files.fetched import Fetched
 from headrace.files.local import writing
 from headrace.files.partial import PartialFile
-from headrace.rows.arrays import I64
+from headrace.row.arrays import I64
 
 log = logging.getLogger("headrace.cache")
 FOLDER = "ranges"

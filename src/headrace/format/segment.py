@@ -21,7 +21,7 @@ import numpy as np
 from headrace.errors import StateCorrupt, StateUnsupported
 from headrace.kernels.core.checksum import xxh64
 from headrace.kernels.core.filter import filter_start
-from headrace.rows.arrays import U64
+from headrace.row.arrays import U64
 
 MAGIC = int.from_bytes(b"\x89HRSEG\r\n", "little")
 MAGIC_END = int.from_bytes(b"\x89HRSEG2\n", "little")  # of a trailer of version 2

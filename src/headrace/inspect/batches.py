@@ -22,9 +22,9 @@ from headrace.plan.spec import (
     result_columns,
 )
 from headrace.plan.types import arrow_type
-from headrace.rows.arrays import I64, U64, Flags
-from headrace.rows.layout import AccumulatorSlot, RowLayout
-from headrace.rows.run import Run
+from headrace.row.arrays import I64, U64, Flags
+from headrace.row.layout import AccumulatorSlot, RowLayout
+from headrace.row.run import Run
 from headrace.store.rows.arrow import array_of
 from headrace.store.rows.kept_layout import KeptLayout, input_array, key_array
 

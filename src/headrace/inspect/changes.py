@@ -22,9 +22,9 @@ from headrace.inspect.partition import PartitionState, ranges
 from headrace.inspect.rows import Between
 from headrace.inspect.table import StateTable
 from headrace.plan.spec import HASH, WINDOW_START, Field, Fold, OperatorSpec
-from headrace.rows.arrays import I64
-from headrace.rows.chunks import SCAN_ROWS
-from headrace.rows.layout import RowLayout
+from headrace.row.arrays import I64
+from headrace.row.chunks import SCAN_ROWS
+from headrace.row.layout import RowLayout
 from headrace.store.rows.arrow import probe_of
 from headrace.store.tables.table import Table
 

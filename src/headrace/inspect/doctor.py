@@ -27,7 +27,7 @@ from headrace.inspect.state import State
 from headrace.operators.open import kinds_of
 from headrace.plan.epochs import base_of
 from headrace.plan.partitions.layouts import layout_at
-from headrace.rows.chunks import SCAN_ROWS
+from headrace.row.chunks import SCAN_ROWS
 from headrace.store.rocksdb.sst import SST, checksum
 
 Level = Literal["damage", "missing", "note"]

@@ -21,7 +21,7 @@ from headrace.inspect.rows import Between, Hashes, StateRows, rows_in, table_spe
 from headrace.inspect.selection import Selection
 from headrace.operators.open import kinds_of
 from headrace.plan.spec import OperatorSpec
-from headrace.rows.chunks import SCAN_ROWS
+from headrace.row.chunks import SCAN_ROWS
 from headrace.store.segments.merge import Source, cut_ranges, ranged, span_of
 from headrace.store.segments.reader import Segment
 

@@ -22,9 +22,9 @@ from headrace.kernels.sessions.rows import newest_order
 from headrace.plan.choice import adds
 from headrace.plan.spec import OperatorSpec
 from headrace.plan.window import kind_of
-from headrace.rows.arrays import U64
-from headrace.rows.layout import RowLayout
-from headrace.rows.run import Run
+from headrace.row.arrays import U64
+from headrace.row.layout import RowLayout
+from headrace.row.run import Run
 from headrace.store.adaptive.migrate import layout_at
 from headrace.store.append.merge import concatenated
 from headrace.store.aur.compact import sessions_of

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from headrace.errors import QueryError
 from headrace.plan.spec import TIME, WINDOW_START, OperatorSpec
 from headrace.plan.types import arrow_type
-from headrace.rows.arrays import U64
+from headrace.row.arrays import U64
 from headrace.store.rows.hashing import hashes_of, normalised
 
 Instant = datetime | int  # an instant (UTC where it has no zone), or microseconds since 1970

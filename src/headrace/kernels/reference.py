@@ -15,8 +15,8 @@ import numpy as np
 
 from headrace.plan.spec import Accumulator
 from headrace.plan.types import decimal_parts, is_decimal
-from headrace.rows.arrays import U8, U64, Ids
-from headrace.rows.layout import LENGTH_BITS, LENGTH_MAX
+from headrace.row.arrays import U8, U64, Ids
+from headrace.row.layout import LENGTH_BITS, LENGTH_MAX
 
 Timed = tuple[int | None, Any]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headrace.operators.implementation import Opening
 from headrace.plan.spec import OperatorSpec, StoreName
-from headrace.rows.layout import RowLayout
+from headrace.row.layout import RowLayout
 from headrace.store.base.contract import Store
 from headrace.store.base.files import FileKind
 from headrace.store.dedup.store import DedupStore

@@ -6,7 +6,7 @@ from headrace.operators.implementation import Opening
 from headrace.plan.choice import adds
 from headrace.plan.spec import OperatorSpec, StoreName
 from headrace.plan.window import kind_of
-from headrace.rows.layout import RowLayout
+from headrace.row.layout import RowLayout
 from headrace.store.base.contract import Store
 from headrace.store.base.files import FileKind
 from headrace.store.fold.final import FinalStore, added_kind

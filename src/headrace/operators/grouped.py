@@ -15,8 +15,8 @@ import pyarrow as pa
 
 from headrace.operators.holistic_order import sort_groups
 from headrace.plan.spec import output_schema
-from headrace.rows.arrays import I64
-from headrace.rows.run import Run
+from headrace.row.arrays import I64
+from headrace.row.run import Run
 from headrace.store.rows.arrow import array_of
 from headrace.store.rows.groups import Groups, instants, is_one_group
 from headrace.store.rows.kept_layout import KeptLayout, input_array, key_array, subset, time_key

@@ -18,9 +18,9 @@ import pyarrow as pa
 from headrace.operators.holistic_order import Sorted, Values, distinct, sort_groups
 from headrace.plan.spec import Field, Fold, Holistic, HolisticResult, OperatorSpec, output_schema
 from headrace.plan.types import FLOATING, words
-from headrace.rows.arrays import I64, U64, Flags
-from headrace.rows.layout import RowLayout
-from headrace.rows.run import Run
+from headrace.row.arrays import I64, U64, Flags
+from headrace.row.layout import RowLayout
+from headrace.row.run import Run
 from headrace.store.rows.arrow import array_of, results_of
 from headrace.store.rows.groups import Groups, key_columns
 from headrace.store.rows.kept_layout import InputSlot, KeptLayout, rows_of, time_key, times_in

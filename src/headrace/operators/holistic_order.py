@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 
 from headrace.kernels.groups.group import sort_rows
 from headrace.plan.types import is_decimal, is_variable
-from headrace.rows.arrays import I64, U64, Flags
-from headrace.rows.run import Run
+from headrace.row.arrays import I64, U64, Flags
+from headrace.row.run import Run
 from headrace.store.rows.arrow import array_of
 from headrace.store.rows.groups import Groups
 from headrace.store.rows.kept_layout import InputSlot, KeptLayout, time_key, times_in, valid_in

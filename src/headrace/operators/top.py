@@ -16,8 +16,8 @@ from headrace.operators.holistic_order import Sorted, Values, sort_groups
 from headrace.operators.implementation import Opening
 from headrace.plan.spec import OperatorSpec, StoreName, output_schema
 from headrace.plan.work.changes.top import RANK, Top
-from headrace.rows.arrays import I64, U64, Flags
-from headrace.rows.layout import RowLayout
+from headrace.row.arrays import I64, U64, Flags
+from headrace.row.layout import RowLayout
 from headrace.store.base.contract import Store
 from headrace.store.base.files import FileKind
 from headrace.store.changes.bag_rows import BagRows, BagShape, occurrences

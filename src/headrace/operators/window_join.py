@@ -15,8 +15,8 @@ import pyarrow as pa
 
 from headrace.kernels.groups import join as kernel
 from headrace.plan.spec import WindowJoin, output_schema
-from headrace.rows.arrays import I64
-from headrace.rows.run import Run
+from headrace.row.arrays import I64
+from headrace.row.run import Run
 from headrace.store.rows.groups import Computation, Groups, instants
 from headrace.store.rows.kept_layout import KeptLayout, sides_in
 from headrace.store.rows.kept_values import KeptValues, present_of

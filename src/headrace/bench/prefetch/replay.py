@@ -22,7 +22,7 @@ from headrace.clock import SYSTEM_CLOCK
 from headrace.files.opened import DROP_BEHIND
 from headrace.host.state.service import PartitionService
 from headrace.plan.spec import HASH, Accumulator, Field, Fold, OperatorSpec
-from headrace.rows.arrays import I64
+from headrace.row.arrays import I64
 from headrace.wire.contract import Ticket
 from headrace.wire.state_reads import StateReads, together
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from headrace.rows.arrays import I64
+from headrace.row.arrays import I64
 
 HOT_KEYS = 500  # in use at a time
 _DRIFT = 50  # hot keys that change with every batch

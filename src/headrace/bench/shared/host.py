@@ -18,7 +18,7 @@ from headrace.bench.shared.rows import batch_of, hashes_of, partitions_of
 from headrace.clock import SYSTEM_CLOCK
 from headrace.host.process.main import open_by_name
 from headrace.plan.spec import OperatorSpec
-from headrace.rows.arrays import I64
+from headrace.row.arrays import I64
 from headrace.wire.contract import StateService, Ticket
 
 QUERY = "shared"

@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headrace.plan.spec import Accumulator, Field, Fold, OperatorSpec, input_schema
-from headrace.rows.arrays import I64, U64
+from headrace.row.arrays import I64, U64
 
 KEY_BYTES = 100
 _MIX = np.uint64(0x9E3779B97F4A7C15)

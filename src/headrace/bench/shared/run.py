@@ -21,7 +21,7 @@ from headrace.bench.common import report
 from headrace.bench.shared.host import Batch, Far, Host
 from headrace.bench.shared.rows import hot_spot, skewed, spec_of, uniform
 from headrace.kernels.warm import warm
-from headrace.rows.arrays import I64
+from headrace.row.arrays import I64
 
 LATENCIES_MS = (1.5, 23.0)
 RATIO_MS = 23.0  # the latency of the ratios

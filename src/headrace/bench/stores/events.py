@@ -35,7 +35,7 @@ from headrace.plan.spec import (
     Work,
     input_schema,
 )
-from headrace.rows.arrays import I64
+from headrace.row.arrays import I64
 
 RATE = 10_000
 SECOND = 1_000_000

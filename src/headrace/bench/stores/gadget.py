@@ -19,7 +19,7 @@ import numpy.typing as npt
 from headrace.bench.stores.events import BOUND_US, GAP_US, Batch, window_of
 from headrace.bench.stores.rocksdb import Operations
 from headrace.plan.spec import Window
-from headrace.rows.arrays import I64
+from headrace.row.arrays import I64
 from headrace.store.rows.slices import windows_over
 
 _VALUE = bytes(8)

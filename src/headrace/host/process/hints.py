@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.plan.spec import HASH, TIME
-from headrace.rows.arrays import I64
+from headrace.row.arrays import I64
 from headrace.wire.contract import StateService
 from headrace.wire.frames import send_frame
 

@@ -1,4 +1,4 @@
-"""Values in a byte heap: a word is `offset << 24 | length` (see `rows/layout.py`)."""
+"""Values in a byte heap: a word is `offset << 24 | length` (see `row/layout.py`)."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import numpy as np
 from numba import njit
 
 from headrace.kernels.core.signature import HASHES_IN, HEAP, HEAP_IN, I64, OFFSETS_IN, Scalar
-from headrace.rows.arrays import U8, U64
-from headrace.rows.layout import LENGTH_BITS, LENGTH_MAX
+from headrace.row.arrays import U8, U64
+from headrace.row.layout import LENGTH_BITS, LENGTH_MAX
 
 # Positions of a heap's counters: its end, and the bytes that no row points at.
 USED, GARBAGE = 0, 1

@@ -11,7 +11,7 @@ from numba import njit
 
 from headrace.kernels.core.signature import HASHES_IN
 from headrace.kernels.core.signature import U64 as WORD
-from headrace.rows.arrays import U64
+from headrace.row.arrays import U64
 
 _P1 = np.uint64(0x9E3779B185EBCA87)
 _P2 = np.uint64(0xC2B2AE3D27D4EB4F)

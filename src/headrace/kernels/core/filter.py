@@ -11,7 +11,7 @@ import numpy as np
 from numba import njit
 
 from headrace.kernels.core.signature import I64
-from headrace.rows.arrays import U64
+from headrace.row.arrays import U64
 
 _BITS_PER_ROW = 9  # plus the one word that every block adds
 _PROBES = 6

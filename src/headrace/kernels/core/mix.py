@@ -6,7 +6,7 @@ import numpy as np
 from numba import njit
 
 from headrace.kernels.core import bytes as heap_bytes
-from headrace.rows.arrays import U8, U64, Flags
+from headrace.row.arrays import U8, U64, Flags
 
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)
 _SHIFT = np.uint64(29)

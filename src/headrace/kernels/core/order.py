@@ -19,7 +19,7 @@ from headrace.kernels.core.signature import (
     WORDS,
     WORDS_IN,
 )
-from headrace.rows.arrays import U8, U64, Ids
+from headrace.row.arrays import U8, U64, Ids
 
 _DIGIT = 11
 _BUCKETS = 1 << _DIGIT

@@ -15,8 +15,8 @@ from headrace.kernels.core.checksum import xxh64
 from headrace.kernels.core.filter import filter_add, filter_start
 from headrace.kernels.core.signature import HASHES, HASHES_IN, HEAP_IN, IDS, IDS_IN, WORDS, WORDS_IN
 from headrace.kernels.core.signature import I64 as INT
-from headrace.rows.arrays import I64, U8, U64
-from headrace.rows.layout import LENGTH_BITS, LENGTH_MAX
+from headrace.row.arrays import I64, U8, U64
+from headrace.row.layout import LENGTH_BITS, LENGTH_MAX
 
 _BITS = np.uint64(LENGTH_BITS)
 _LENGTH = np.uint64(LENGTH_MAX)

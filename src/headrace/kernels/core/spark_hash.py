@@ -11,8 +11,8 @@ import numpy as np
 from numba import njit, types
 
 from headrace.kernels.core.signature import FLAG, HASHES, HASHES_IN, HEAP_IN, VALID_IN, Scalar
-from headrace.rows.arrays import U8, U64, Flags
-from headrace.rows.layout import LENGTH_BITS, LENGTH_MAX
+from headrace.row.arrays import U8, U64, Flags
+from headrace.row.layout import LENGTH_BITS, LENGTH_MAX
 
 SEED = np.uint64(42)
 _P1 = np.uint64(0x9E3779B185EBCA87)

@@ -24,7 +24,7 @@ from headrace.kernels.core.signature import (
     Scalar,
 )
 from headrace.kernels.core.signature import I64 as INT
-from headrace.rows.arrays import I64, U8, U64, Flags
+from headrace.row.arrays import I64, U8, U64, Flags
 
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 _BYTE = np.uint64(0xFF)

@@ -15,7 +15,7 @@ from headrace.kernels.core.order import by_hash
 from headrace.kernels.core.signature import HASHES_IN, HEAP_IN, IDS, IDS_IN, VALID_IN, WORDS_IN
 from headrace.kernels.core.signature import I64 as INT
 from headrace.kernels.segments.lookup import same_key
-from headrace.rows.arrays import I64, U8, U64, Flags
+from headrace.row.arrays import I64, U8, U64, Flags
 
 _CROWD = 16  # groups of one hash that are compared one after another
 _FEW, _MANY = 32, 4096  # rows of a group: sorted by insertion up to `_FEW`, by digits from `_MANY` on

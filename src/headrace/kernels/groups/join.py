@@ -15,7 +15,7 @@ from numba import njit, types
 
 from headrace.kernels.core.signature import FLAG, IDS, IDS_IN
 from headrace.kernels.core.signature import I64 as INT
-from headrace.rows.arrays import I64
+from headrace.row.arrays import I64
 
 LANES = 4
 SIDES_IN = types.Array(types.int8, 1, "C", readonly=True)

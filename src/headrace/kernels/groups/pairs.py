@@ -15,7 +15,7 @@ from numba import njit, types
 from headrace.kernels.core.signature import FLAGS, HEAP_IN, IDS, IDS_IN, VALID_IN, WORDS_IN
 from headrace.kernels.core.signature import I64 as INT
 from headrace.kernels.segments.lookup import same_key
-from headrace.rows.arrays import I64, U8, U64, Flags
+from headrace.row.arrays import I64, U8, U64, Flags
 
 _ALONE = np.uint64(2)
 

@@ -29,7 +29,7 @@ from headrace.kernels.core.signature import (
 )
 from headrace.kernels.core.signature import I64 as INT
 from headrace.kernels.core.signature import U64 as WORD
-from headrace.rows.arrays import I64, U8, U64
+from headrace.row.arrays import I64, U8, U64
 
 PREFIX_BYTES = 17
 HEADER_WORDS = 3

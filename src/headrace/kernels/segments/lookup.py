@@ -28,8 +28,8 @@ from headrace.kernels.core.signature import (
 )
 from headrace.kernels.core.signature import I64 as INT
 from headrace.kernels.core.signature import U64 as WORD
-from headrace.rows.arrays import I64, U8, U64, Flags
-from headrace.rows.layout import LENGTH_BITS, LENGTH_MAX
+from headrace.row.arrays import I64, U8, U64, Flags
+from headrace.row.layout import LENGTH_BITS, LENGTH_MAX
 
 _pread = types.ExternalFunction("pread", types.int64(types.int32, types.voidptr, types.uint64, types.int64))
 _advise = types.ExternalFunction(

@@ -11,8 +11,8 @@ from headrace.kernels.core.pack import move_heap
 from headrace.kernels.core.signature import HASHES_IN, HEAP, HEAP_IN, IDS, IDS_IN, VALID_IN, WORDS, WORDS_IN
 from headrace.kernels.core.signature import I64 as INT
 from headrace.kernels.segments.lookup import same_key
-from headrace.rows.arrays import I64, U8, U64, Flags
-from headrace.rows.layout import LENGTH_BITS, LENGTH_MAX
+from headrace.row.arrays import I64, U8, U64, Flags
+from headrace.row.layout import LENGTH_BITS, LENGTH_MAX
 
 _BITS = np.uint64(LENGTH_BITS)
 _LENGTH = np.uint64(LENGTH_MAX)

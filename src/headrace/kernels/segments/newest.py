@@ -6,7 +6,7 @@ import numpy as np
 from numba import njit
 
 from headrace.kernels.core.signature import HASHES_IN, I64, IDS, IDS_IN
-from headrace.rows.arrays import U64, Ids
+from headrace.row.arrays import U64, Ids
 
 
 @njit([(HASHES_IN, IDS_IN, IDS, IDS, IDS)], nogil=True, cache=True)

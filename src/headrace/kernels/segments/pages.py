@@ -18,7 +18,7 @@ from headrace.kernels.core.filter import filter_start
 from headrace.kernels.core.signature import HASHES, HASHES_IN, IDS, IDS_IN
 from headrace.kernels.core.signature import I64 as INT
 from headrace.kernels.segments.lookup import _pread
-from headrace.rows.arrays import I64, U64
+from headrace.row.arrays import I64, U64
 
 
 @njit([INT(types.int32, IDS_IN, IDS_IN, HASHES_IN, HASHES)], nogil=True, cache=True)

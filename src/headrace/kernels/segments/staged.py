@@ -20,7 +20,7 @@ from headrace.kernels.core.signature import (
 )
 from headrace.kernels.core.signature import I64 as INT
 from headrace.kernels.segments.lookup import _take, same_key
-from headrace.rows.arrays import I64, U8, U64, Flags
+from headrace.row.arrays import I64, U8, U64, Flags
 
 
 @njit([IDS(HASHES_IN, HASHES_IN)], nogil=True, cache=True)

@@ -8,7 +8,7 @@ from numba import njit
 from headrace.kernels.core import bytes as heap_bytes
 from headrace.kernels.core.signature import HASHES_IN, HEAP_IN, I64, IDS, IDS_IN, VALID_IN, WORDS_IN, Scalar
 from headrace.kernels.sessions.session import _EMPTY, _ONE, _ROW, _TAG
-from headrace.rows.arrays import U8, U64, Flags, Ids
+from headrace.row.arrays import U8, U64, Flags, Ids
 
 
 @njit(nogil=True, cache=True)

@@ -10,7 +10,7 @@ from headrace.kernels.core.checksum import xxh64
 from headrace.kernels.core.signature import HASHES, HASHES_IN, HEAP, IDS, IDS_IN, WORDS
 from headrace.kernels.core.signature import I64 as INT
 from headrace.kernels.segments.lookup import _lower_bound, _pread, _read_end, _take, announce
-from headrace.rows.arrays import U8, U64, Ids
+from headrace.row.arrays import U8, U64, Ids
 
 _FLAGS = types.Array(types.boolean, 1, "C")
 _FETCHED = types.Tuple((INT, IDS, WORDS, HEAP))(

@@ -6,7 +6,7 @@ import numpy as np
 from numba import njit, types
 
 from headrace.kernels.core.signature import I64, IDS, WORDS_IN, Scalar
-from headrace.rows.arrays import U64, Ids
+from headrace.row.arrays import U64, Ids
 
 LATEST = (1 << 63) - 1
 

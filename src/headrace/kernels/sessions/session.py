@@ -25,7 +25,7 @@ from headrace.kernels.core.signature import (
     Scalar,
 )
 from headrace.kernels.tables.table import DIRTY, EPOCH, MARK, same_key
-from headrace.rows.arrays import U8, U64, Flags, Ids
+from headrace.row.arrays import U8, U64, Flags, Ids
 
 GONE = -(1 << 63)
 

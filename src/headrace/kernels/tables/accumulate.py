@@ -27,7 +27,7 @@ from headrace.kernels.core.signature import (
     Scalar,
 )
 from headrace.kernels.core.signature import U64 as MASK
-from headrace.rows.arrays import U8, U64, Flags, Ids
+from headrace.row.arrays import U8, U64, Flags, Ids
 
 # How the words of a value are compared.
 SIGNED, DOUBLE, FLOAT, DECIMAL, VARIABLE = 0, 1, 2, 3, 4

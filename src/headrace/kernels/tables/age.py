@@ -17,7 +17,7 @@ from numba import njit, types
 from headrace.kernels.core import bytes as heap_bytes
 from headrace.kernels.core.signature import FLAG, I64, IDS, IDS_IN, STAMPS, STAMPS_IN, WORDS_IN, Scalar
 from headrace.kernels.tables.table import EPOCH, MARK
-from headrace.rows.arrays import U64, Ids, Stamps
+from headrace.row.arrays import U64, Ids, Stamps
 
 _AGES = types.Array(types.uint16, 1, "C")
 _AGES_IN = types.Array(types.uint16, 1, "C", readonly=True)

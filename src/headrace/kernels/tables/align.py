@@ -30,7 +30,7 @@ from headrace.kernels.core.signature import (
     Scalar,
 )
 from headrace.kernels.tables import table
-from headrace.rows.arrays import U8, U64, Flags, Ids
+from headrace.row.arrays import U8, U64, Flags, Ids
 
 PAST = np.uint64(0xFFFFFFFFFFFFFFFF)  # also a valid hash, so a run may have rows of it
 

@@ -27,7 +27,7 @@ from headrace.kernels.tables.accumulate import (
     compare_floats,
     number,
 )
-from headrace.rows.arrays import U8, U64, Ids
+from headrace.row.arrays import U8, U64, Ids
 
 # The operation of a plan's line.
 COUNT, SUM_INT, SUM_DOUBLE, SUM_DECIMAL, MOMENTS, EXTREME, BY_TIME = 0, 1, 2, 3, 4, 5, 6

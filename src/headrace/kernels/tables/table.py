@@ -34,7 +34,7 @@ from headrace.kernels.core.signature import (
     WORDS_IN,
     Scalar,
 )
-from headrace.rows.arrays import U8, U64, Flags, Ids
+from headrace.row.arrays import U8, U64, Flags, Ids
 
 EPOCH, MARK = 0, 1  # positions of a row's stamps
 

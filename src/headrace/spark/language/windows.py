@@ -257,9 +257,7 @@ def window_of(window: TimeWindow, df: DataFrame) -> Window:
         gap = _positive(df, window.gap, "sessions with a gap of {} never last", "the gap of a session")
         return Window(gap, session=True, lateness_us=lateness)
     if not isinstance(window, Tumbling | Sliding):
-        hint = (
-            "write hr.tumbling(…), hr.sliding(…), hr.session(…), hr.count_window(…) or hr.custom_window(…)"
-        )
+        hint = "write hr.tumbling(…), hr.sliding(…), hr.session(…), hr.rows(…) or hr.custom_window(…)"
         raise QueryError(f"{window!r} is not a window", hint=hint)
     width = _positive(df, window.width, "a window of {} has no width", "the width of a window")
     slide = width

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.plan.columns import HASH, TIME
-from headrace.rows.arrays import I64
+from headrace.row.arrays import I64
 from headrace.spark.processors.requests import Keys
 
 BLOCK_ROWS = 1 << 14

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from headrace.plan.columns import HASH
 from headrace.plan.work.cells import CELL, VALUE
-from headrace.rows.arrays import I64
+from headrace.row.arrays import I64
 from headrace.spark.processors.cells import HEADER
 from headrace.spark.processors.convert import unpack_all
 from headrace.spark.processors.keyed import Header, KeyedState, packed

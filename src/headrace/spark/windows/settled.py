@@ -21,7 +21,7 @@ class Counted(TimeWindow):
     Examples
     --------
     >>> import headrace as hr
-    >>> hr.count_window(100, 10).every
+    >>> hr.rows(100, 10).every
     10
     """
 
@@ -35,7 +35,7 @@ class Counted(TimeWindow):
         for what, number in (("rows", self.count), ("every", self.every)):
             if isinstance(number, bool) or not isinstance(number, int) or not 0 < number <= ROWS_MAX:
                 raise QueryError(
-                    f"hr.count_window: {what} is {number!r}", hint=f"say a number from 1 to {ROWS_MAX}"
+                    f"hr.rows: {what} is {number!r}", hint=f"say a number from 1 to {ROWS_MAX}"
                 )
         if self.every > self.count:
             raise QueryError(
@@ -65,7 +65,7 @@ class Marked(TimeWindow):
         return Window(0, marker="")  # the request names the input
 
 
-def count_window(count: int, every: int | None = None, on: str | Column | None = None) -> Counted:
+def rows(count: int, every: int | None = None, on: str | Column | None = None) -> Counted:
     """Windows of ``count`` rows of each key, in the order of event time.
 
     The watermark must have passed a row before it counts, so that the order of arrival does not matter.
@@ -91,9 +91,9 @@ def count_window(count: int, every: int | None = None, on: str | Column | None =
     --------
     >>> import headrace as hr
     >>> stream = hr.stream(events).withWatermark("ts", "10 seconds")
-    >>> stream.groupBy("user", hr.count_window(100)).agg(n=hr.count(), usual=hr.median("amount"))
+    >>> stream.groupBy("user", hr.rows(100)).agg(n=hr.count(), usual=hr.median("amount"))
     DataFrame[user: string, window: struct<start:timestamp,end:timestamp>, n: bigint, usual: double]
-    >>> stream.groupBy("user", hr.count_window(100, 10)).agg(usual=hr.median("amount"))
+    >>> stream.groupBy("user", hr.rows(100, 10)).agg(usual=hr.median("amount"))
     DataFrame[user: string, window: struct<start:timestamp,end:timestamp>, usual: double]
     """
     return Counted(on, "0 seconds", count, count if every is None else every)

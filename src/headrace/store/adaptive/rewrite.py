@@ -13,8 +13,8 @@ import numpy as np
 
 from headrace.errors import TryAgain
 from headrace.plan.spec import OperatorSpec, Window
-from headrace.rows.chunks import REWRITE_ROWS
-from headrace.rows.run import Run
+from headrace.row.chunks import REWRITE_ROWS
+from headrace.row.run import Run
 from headrace.store.append.bucket_store import kept_kind
 from headrace.store.append.merge import by_range, concatenated
 from headrace.store.append.range import ByTime

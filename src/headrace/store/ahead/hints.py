@@ -12,7 +12,7 @@ import numpy as np
 
 from headrace.kernels.core.order import by_hash
 from headrace.kernels.sessions.rows import among
-from headrace.rows.arrays import I64, U64, Flags
+from headrace.row.arrays import I64, U64, Flags
 
 HINT_BYTES = 24  # of an entry: hash, time, arrival
 

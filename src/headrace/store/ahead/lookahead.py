@@ -10,8 +10,8 @@ from concurrent.futures import Executor
 
 import numpy as np
 
-from headrace.rows.arrays import U64, Flags
-from headrace.rows.layout import RowLayout
+from headrace.row.arrays import U64, Flags
+from headrace.row.layout import RowLayout
 from headrace.store.ahead.manager import PrefetchManager
 from headrace.store.base.ahead_counts import AheadCounts
 from headrace.store.base.share import Share

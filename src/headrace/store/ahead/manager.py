@@ -21,8 +21,8 @@ import numpy as np
 
 from headrace.clock import SYSTEM_CLOCK, Clock
 from headrace.kernels.sessions.rows import among
-from headrace.rows.arrays import U64, Flags
-from headrace.rows.layout import RowLayout
+from headrace.row.arrays import U64, Flags
+from headrace.row.layout import RowLayout
 from headrace.store.ahead.hints import HINT_BYTES, Hints, WaitingHints
 from headrace.store.ahead.staged import Fetch
 from headrace.store.base.ahead_counts import AheadCounts

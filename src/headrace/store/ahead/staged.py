@@ -14,9 +14,9 @@ import numpy as np
 
 from headrace.kernels.segments.staged import positions, take_rows
 from headrace.kernels.sessions.rows import among
-from headrace.rows.arrays import U64, Flags
-from headrace.rows.layout import RowLayout
-from headrace.rows.run import Run
+from headrace.row.arrays import U64, Flags
+from headrace.row.layout import RowLayout
+from headrace.row.run import Run
 from headrace.store.ahead.hints import Hints
 from headrace.store.segments.reader import Answer, Segment
 

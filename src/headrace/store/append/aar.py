@@ -12,8 +12,8 @@ import numpy as np
 
 from headrace.kernels.core.order import by_hash
 from headrace.plan.spec import OperatorSpec
-from headrace.rows.arrays import Flags
-from headrace.rows.run import Run
+from headrace.row.arrays import Flags
+from headrace.row.run import Run
 from headrace.store.append.kept_store import KeptStore, Reading
 from headrace.store.append.merge import concatenated, range_parts
 from headrace.store.append.read_ahead import read_ahead

@@ -20,7 +20,7 @@ from typing import Protocol
 import numpy as np
 
 from headrace.plan.spec import OperatorSpec
-from headrace.rows.run import Run
+from headrace.row.run import Run
 from headrace.store.append.buckets import crowd, files_of
 from headrace.store.append.merge import compact_kept, concatenated, packed
 from headrace.store.base.contract import Store

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from headrace.plan.spec import Window
-from headrace.rows.arrays import I64
+from headrace.row.arrays import I64
 from headrace.store.rows.slices import closing, windows_over
 
 FILE_BYTES = 64 << 10  # smaller buckets share a file with their neighbours in time

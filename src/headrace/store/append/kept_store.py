@@ -17,9 +17,9 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.plan.spec import Window
-from headrace.rows.arrays import Flags
-from headrace.rows.chunks import READ_ROWS
-from headrace.rows.run import Run
+from headrace.row.arrays import Flags
+from headrace.row.chunks import READ_ROWS
+from headrace.row.run import Run
 from headrace.store.append.bucket_store import BucketStore
 from headrace.store.append.buckets import Due, bucket_of, closed_for_good_us, due_windows
 from headrace.store.base.room import READ_CHUNK, READ_PASS

@@ -16,10 +16,10 @@ import numpy as np
 
 from headrace.errors import TryAgain
 from headrace.kernels.segments.merge import shift_heap, take_rows
-from headrace.rows.arrays import I64
-from headrace.rows.chunks import REWRITE_ROWS
-from headrace.rows.layout import LENGTH_MAX
-from headrace.rows.run import Run
+from headrace.row.arrays import I64
+from headrace.row.chunks import REWRITE_ROWS
+from headrace.row.layout import LENGTH_MAX
+from headrace.row.run import Run
 from headrace.store.rows.kept_layout import ordered
 from headrace.store.segments.merge import Ranged, Shape, Source, concatenate, cut_ranges, ranged, span_of
 from headrace.store.segments.reader import Segment

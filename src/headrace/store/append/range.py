@@ -12,8 +12,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from headrace.plan.spec import OperatorSpec
-from headrace.rows.arrays import Flags
-from headrace.rows.run import Run
+from headrace.row.arrays import Flags
+from headrace.row.run import Run
 from headrace.store.append.aar import changed
 from headrace.store.append.kept_store import KeptStore, Reading
 from headrace.store.append.merge import by_range, concatenated

@@ -13,8 +13,8 @@ import numpy as np
 
 from headrace.kernels.sessions.rows import among
 from headrace.plan.reading import Reading
-from headrace.rows.arrays import I64, U64, Flags
-from headrace.rows.run import Run
+from headrace.row.arrays import I64, U64, Flags
+from headrace.row.run import Run
 from headrace.store.append.merge import concatenated, no_rows
 from headrace.store.aur.resident import pick
 from headrace.store.rows.kept_layout import KeptLayout, ordered, subset

@@ -17,9 +17,9 @@ import numpy as np
 
 from headrace.errors import TryAgain
 from headrace.kernels.sessions.match import match
-from headrace.rows.arrays import I64, Flags
-from headrace.rows.chunks import REWRITE_ROWS
-from headrace.rows.run import Run
+from headrace.row.arrays import I64, Flags
+from headrace.row.chunks import REWRITE_ROWS
+from headrace.row.run import Run
 from headrace.store.append.merge import concatenated, range_parts
 from headrace.store.rows.kept_layout import KeptLayout, ordered, subset
 from headrace.store.segments.compact import plan

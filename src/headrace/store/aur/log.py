@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from headrace.rows.arrays import I64, U64, Flags
-from headrace.rows.chunks import READ_ROWS
-from headrace.rows.run import Run
+from headrace.row.arrays import I64, U64, Flags
+from headrace.row.chunks import READ_ROWS
+from headrace.row.run import Run
 from headrace.store.append.merge import concatenated, no_rows
 from headrace.store.aur.resident import HeldRows, last_time, pick, runs_of
 from headrace.store.base.files import FileKind, Files, Sections

@@ -19,9 +19,9 @@ import numpy as np
 from headrace.errors import StateCorrupt
 from headrace.kernels.sessions.rows import among
 from headrace.plan.reading import Reading
-from headrace.rows.arrays import I64, U64, Flags
-from headrace.rows.chunks import READ_ROWS
-from headrace.rows.run import Run
+from headrace.row.arrays import I64, U64, Flags
+from headrace.row.chunks import READ_ROWS
+from headrace.row.run import Run
 from headrace.store.append.kept_store import CHUNK_BYTES_MIN
 from headrace.store.aur.buffer import PrefetchBuffer, many_ahead, soonest
 from headrace.store.aur.compact import sessions_of

@@ -14,8 +14,8 @@ import numpy as np
 
 from headrace.kernels.core.order import by_hash
 from headrace.kernels.sessions.rows import places
-from headrace.rows.arrays import U8, U64
-from headrace.rows.run import Run
+from headrace.row.arrays import U8, U64
+from headrace.row.run import Run
 from headrace.store.append.merge import concatenated
 from headrace.store.rows.kept_layout import KeptLayout, subset, times_in
 from headrace.store.rows.take import rows_at

@@ -19,8 +19,8 @@ import pyarrow as pa
 
 from headrace.plan.reading import ReadAhead
 from headrace.plan.spec import OperatorSpec
-from headrace.rows.arrays import Flags
-from headrace.rows.run import Run
+from headrace.row.arrays import Flags
+from headrace.row.run import Run
 from headrace.store.append.merge import concatenated
 from headrace.store.aur.compact import (
     SEGMENTS_HELD_MAX,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from headrace.rows.run import Run
+from headrace.row.run import Run
 from headrace.store.segments.file import SegmentFile
 from headrace.store.segments.merge import Shape
 from headrace.store.segments.reader import Segment

@@ -10,9 +10,9 @@ import pyarrow as pa
 from headrace.plan.columns import TIME, Field
 from headrace.plan.spec import Accumulator, Fold, OperatorSpec, Window, output_schema
 from headrace.plan.work.cells import CELL, CELL_FIELD, VALUE, VALUE_FIELD
-from headrace.rows.arrays import I64, Flags
-from headrace.rows.layout import LENGTH_BITS, RowLayout
-from headrace.rows.run import Run
+from headrace.row.arrays import I64, Flags
+from headrace.row.layout import LENGTH_BITS, RowLayout
+from headrace.row.run import Run
 from headrace.store.rows.arrow import array_of, column_of, probe_of
 
 REMINDER_US = 60_000_000  # reminders of one minute share a slice

@@ -20,9 +20,9 @@ import pyarrow as pa
 from headrace.kernels.core.order import by_hash
 from headrace.plan.spec import OperatorSpec
 from headrace.plan.work.cells import CELL
-from headrace.rows.arrays import I64
-from headrace.rows.layout import RowLayout
-from headrace.rows.run import Run
+from headrace.row.arrays import I64
+from headrace.row.layout import RowLayout
+from headrace.row.run import Run
 from headrace.store.base.contract import Request, Store
 from headrace.store.base.files import FileKind, Files, Gathered, of_kind
 from headrace.store.base.jobs import Compaction, Job

@@ -14,9 +14,9 @@ from headrace.errors import QueryError
 from headrace.kernels.core.order import by_hash
 from headrace.kernels.groups import bag as kernel
 from headrace.kernels.groups.group import group_rows
-from headrace.rows.arrays import I64, U8, U64, Flags
-from headrace.rows.layout import LENGTH_BITS, LENGTH_MAX
-from headrace.rows.run import Run
+from headrace.row.arrays import I64, U8, U64, Flags
+from headrace.row.layout import LENGTH_BITS, LENGTH_MAX
+from headrace.row.run import Run
 from headrace.store.rows.groups import Groups
 from headrace.store.rows.kept_layout import KeptLayout
 from headrace.store.rows.take import rows_at

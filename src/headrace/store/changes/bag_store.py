@@ -18,9 +18,9 @@ import pyarrow as pa
 
 from headrace.plan.columns import INSERT, UPDATE_AFTER
 from headrace.plan.spec import output_schema
-from headrace.rows.arrays import I64, U8, U64
-from headrace.rows.layout import RowLayout
-from headrace.rows.run import Run
+from headrace.row.arrays import I64, U8, U64
+from headrace.row.layout import RowLayout
+from headrace.row.run import Run
 from headrace.store.changes.bag_rows import BagRows, BagShape, net
 from headrace.store.changes.differences import changes
 from headrace.store.changes.store import ChangingStore

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.plan.columns import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE
-from headrace.rows.arrays import I64
+from headrace.row.arrays import I64
 from headrace.store.changes.equal import equal_rows
 
 _ORDER = np.array([3, 1, 2, 0])  # of the kinds within one id: what goes comes before what is new

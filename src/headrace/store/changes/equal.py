@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.rows.arrays import Flags
+from headrace.row.arrays import Flags
 
 
 def equal_rows(left: pa.RecordBatch, right: pa.RecordBatch) -> Flags:

@@ -20,9 +20,9 @@ import pyarrow as pa
 from headrace.errors import QueryError
 from headrace.plan.spec import output_schema
 from headrace.plan.work.changes.retracting import Retracting
-from headrace.rows.arrays import I64
-from headrace.rows.layout import RowLayout
-from headrace.rows.run import Run
+from headrace.row.arrays import I64
+from headrace.row.layout import RowLayout
+from headrace.row.run import Run
 from headrace.store.changes.differences import changes
 from headrace.store.fold.looking import SliceState
 from headrace.store.fold.rmw import RmwStore

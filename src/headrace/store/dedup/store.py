@@ -20,8 +20,8 @@ from headrace.kernels.core.order import by_hash
 from headrace.kernels.groups.group import group_rows
 from headrace.plan.spec import output_schema
 from headrace.plan.work.dedup import Dedup
-from headrace.rows.arrays import I64, Flags
-from headrace.rows.run import Run
+from headrace.row.arrays import I64, Flags
+from headrace.row.run import Run
 from headrace.store.fold.rmw import RmwStore
 from headrace.store.rows.arrow import heap_bytes, probe_of
 from headrace.store.rows.slices import WHOLE, starts, times_of

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from headrace.kernels.core.order import by_hash
 from headrace.plan.spec import HASH, TIME, Field, Fold, OperatorSpec
-from headrace.rows.arrays import I64, U64, Flags
+from headrace.row.arrays import I64, U64, Flags
 from headrace.store.fold.rmw import RmwStore
 from headrace.store.rows.arrow import heap_bytes, probe_of
 from headrace.store.rows.hashing import hashes_of

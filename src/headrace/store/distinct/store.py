@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from headrace.plan.spec import OperatorSpec
 from headrace.plan.work.changes.distinct import Distinct
 from headrace.plan.work.changes.retracting import Retracting
-from headrace.rows.layout import RowLayout
+from headrace.row.layout import RowLayout
 from headrace.store.base.contract import Store
 from headrace.store.base.files import FileKind, Files, Gathered, of_kind
 from headrace.store.base.jobs import Job

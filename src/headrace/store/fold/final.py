@@ -24,9 +24,9 @@ import pyarrow as pa
 
 from headrace.errors import ArithmeticOverflow
 from headrace.plan.spec import OperatorSpec, Window, rows_in
-from headrace.rows.chunks import MERGE_ROWS, RESULT_ROWS
-from headrace.rows.layout import RowLayout
-from headrace.rows.run import Run
+from headrace.row.chunks import MERGE_ROWS, RESULT_ROWS
+from headrace.row.layout import RowLayout
+from headrace.row.run import Run
 from headrace.store.base.contract import Store
 from headrace.store.base.files import FileKind, Files, Gathered, Sections
 from headrace.store.base.jobs import Compaction, Job

@@ -17,9 +17,9 @@ import pyarrow as pa
 
 from headrace.cache.policy import Policy
 from headrace.plan.spec import TIME
-from headrace.rows.arrays import U64, Flags
-from headrace.rows.layout import RowLayout
-from headrace.rows.run import Run
+from headrace.row.arrays import U64, Flags
+from headrace.row.layout import RowLayout
+from headrace.row.run import Run
 from headrace.store.ahead.hints import distinct
 from headrace.store.ahead.lookahead import Lookahead
 from headrace.store.ahead.manager import row_bytes

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from headrace.rows.arrays import Ids
-from headrace.rows.layout import RowLayout
-from headrace.rows.run import Run
+from headrace.row.arrays import Ids
+from headrace.row.layout import RowLayout
+from headrace.row.run import Run
 from headrace.store.base.room import COMBINE_RANGE
 from headrace.store.base.share import Share
 from headrace.store.segments.merge import Source, cut_ranges, merge, merge_runs, span_of

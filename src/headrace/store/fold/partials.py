@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from headrace.plan.spec import Window
-from headrace.rows.layout import RowLayout
+from headrace.row.layout import RowLayout
 from headrace.store.fold.panes import HASHES, Pane
 from headrace.store.tables.table import Table
 

@@ -20,8 +20,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from headrace.plan.spec import Window
-from headrace.rows.chunks import MERGE_ROWS, RESULT_ROWS
-from headrace.rows.run import Run
+from headrace.row.chunks import MERGE_ROWS, RESULT_ROWS
+from headrace.row.run import Run
 from headrace.store.base.files import Gathered
 from headrace.store.base.jobs import Compaction, Job
 from headrace.store.base.room import PARTIALS_MAX, make_room, no_growth

@@ -17,8 +17,8 @@ import pyarrow as pa
 from headrace.cache.policy import Policy, TimestampAware
 from headrace.kernels.core.order import by_hash
 from headrace.plan.spec import OperatorSpec, rows_in
-from headrace.rows.arrays import Ids
-from headrace.rows.run import Run
+from headrace.row.arrays import Ids
+from headrace.row.run import Run
 from headrace.store.base.files import FileKind, Files, Sections
 from headrace.store.base.room import EVICT_TO, STAGED_MAX, evict, make_room
 from headrace.store.base.share import Share

@@ -11,8 +11,8 @@ import numpy as np
 from headrace.kernels.groups.pairs import mark_matched, next_pairs
 from headrace.plan.columns import LEFT, RIGHT
 from headrace.plan.work.joins.stream_join import StreamJoin
-from headrace.rows.arrays import I64, Flags
-from headrace.rows.run import Run
+from headrace.row.arrays import I64, Flags
+from headrace.row.run import Run
 from headrace.store.rows.kept_layout import KeptLayout, times_in
 
 PAIRS_MAX = 1 << 16  # pairs per piece

@@ -11,9 +11,9 @@ import pyarrow as pa
 from headrace.plan.spec import LEFT, RIGHT, output_schema
 from headrace.plan.types import arrow_type
 from headrace.plan.work.joins.stream_join import StreamJoin
-from headrace.rows.arrays import I64
-from headrace.rows.chunks import RESULT_ROWS
-from headrace.rows.run import Run
+from headrace.row.arrays import I64
+from headrace.row.chunks import RESULT_ROWS
+from headrace.row.run import Run
 from headrace.store.rows.kept_layout import KeptLayout
 from headrace.store.rows.kept_values import KeptValues
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from headrace.plan.columns import RIGHT
 from headrace.plan.work.joins.stream_join import StreamJoin
-from headrace.rows.arrays import I64
+from headrace.row.arrays import I64
 
 BUCKET_MIN_US = 2
 

@@ -19,9 +19,9 @@ import pyarrow as pa
 
 from headrace.plan.spec import LEFT, RIGHT, OperatorSpec
 from headrace.plan.work.joins.stream_join import StreamJoin
-from headrace.rows.arrays import U64, Flags
-from headrace.rows.chunks import READ_ROWS
-from headrace.rows.run import Run
+from headrace.row.arrays import U64, Flags
+from headrace.row.chunks import READ_ROWS
+from headrace.row.run import Run
 from headrace.store.append.bucket_store import BucketStore
 from headrace.store.append.merge import concatenated, packed
 from headrace.store.append.read_ahead import read_ahead

@@ -10,8 +10,8 @@ from typing import NoReturn
 
 from headrace.files.logical import LogicalFile
 from headrace.format.segment import SectionEntry
-from headrace.rows.arrays import I64, U64
-from headrace.rows.run import Run
+from headrace.row.arrays import I64, U64
+from headrace.row.run import Run
 from headrace.store.segments.reader import Answer
 
 SST = "sst"  # their kind in a manifest

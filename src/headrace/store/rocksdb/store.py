@@ -21,7 +21,7 @@ import rocksdict
 
 from headrace.format.segment import SectionEntry
 from headrace.plan.spec import OperatorSpec
-from headrace.rows.run import Run
+from headrace.row.run import Run
 from headrace.store.base.contract import Store
 from headrace.store.base.delegating import DelegatingStore
 from headrace.store.base.files import FileKind, Files, Gathered, Sections

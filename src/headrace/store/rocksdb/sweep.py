@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from headrace.plan.spec import OperatorSpec
-from headrace.rows.arrays import Flags
-from headrace.rows.run import Run
+from headrace.row.arrays import Flags
+from headrace.row.run import Run
 from headrace.store.aur.compact import sessions_of
 from headrace.store.aur.log import LOGS
 from headrace.store.base.files import FileKind

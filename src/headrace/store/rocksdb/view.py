@@ -28,8 +28,8 @@ from headrace.kernels.segments.entries import (
     unpack_values,
 )
 from headrace.kernels.segments.merge import shift_heap
-from headrace.rows.arrays import I64, U8, U64, Flags
-from headrace.rows.run import Run
+from headrace.row.arrays import I64, U8, U64, Flags
+from headrace.row.run import Run
 from headrace.store.append.merge import concatenated
 from headrace.store.base.files import FileKind
 from headrace.store.rocksdb.files import GET_KEYS, SCAN_VALUES, Database

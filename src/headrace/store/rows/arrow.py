@@ -19,9 +19,9 @@ from headrace.errors import QueryError
 from headrace.kernels.core.bytes import total, unpack
 from headrace.plan.spec import HASH, OperatorSpec, output_schema
 from headrace.plan.types import arrow_type, is_decimal, is_variable
-from headrace.rows.arrays import U8, U64, Flags
-from headrace.rows.layout import LENGTH_BITS, LENGTH_MAX, AccumulatorSlot, KeySlot, RowLayout
-from headrace.rows.run import Run
+from headrace.row.arrays import U8, U64, Flags
+from headrace.row.layout import LENGTH_BITS, LENGTH_MAX, AccumulatorSlot, KeySlot, RowLayout
+from headrace.row.run import Run
 
 _ALL_VALID: Flags = np.zeros(0, np.bool_)
 _NO_HEAP: U8 = np.zeros(0, np.uint8)

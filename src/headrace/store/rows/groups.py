@@ -16,8 +16,8 @@ import pyarrow as pa
 from headrace.kernels.groups.group import group_rows
 from headrace.plan.spec import WINDOW_END, WINDOW_START, OperatorSpec
 from headrace.plan.types import arrow_type
-from headrace.rows.arrays import I64, Flags
-from headrace.rows.run import Run
+from headrace.row.arrays import I64, Flags
+from headrace.row.run import Run
 from headrace.store.rows.kept_layout import KeptLayout, key_array, subset
 
 

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from headrace.kernels.core.spark_hash import SEED, add_heap, add_wide, add_words
 from headrace.plan.types import FLOATING, decimal_parts, is_decimal, is_variable
-from headrace.rows.arrays import U64
+from headrace.row.arrays import U64
 from headrace.store.rows.arrow import column_of
 
 _NARROW = frozenset({"bool", "int8", "int16", "int32", "date", "float"})

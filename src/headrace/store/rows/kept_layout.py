@@ -20,9 +20,9 @@ from headrace.kernels.core.order import by_hash
 from headrace.kernels.segments.merge import take_rows
 from headrace.plan.spec import HASH, SIDE, TIME, Field, OperatorSpec, input_schema
 from headrace.plan.types import is_variable, words
-from headrace.rows.arrays import I64, U8, U64, Flags
-from headrace.rows.layout import LENGTH_BITS, KeySlot, RowLayout
-from headrace.rows.run import Run
+from headrace.row.arrays import I64, U8, U64, Flags
+from headrace.row.layout import LENGTH_BITS, KeySlot, RowLayout
+from headrace.row.run import Run
 from headrace.store.rows.arrow import Column, array_of, column_of
 from headrace.store.rows.take import rows_at
 

@@ -10,9 +10,9 @@ import pyarrow as pa
 
 from headrace.plan.spec import TIME, Field
 from headrace.plan.types import words
-from headrace.rows.arrays import I64, U64, Flags
-from headrace.rows.layout import LENGTH_MAX
-from headrace.rows.run import Run
+from headrace.row.arrays import I64, U64, Flags
+from headrace.row.layout import LENGTH_MAX
+from headrace.row.run import Run
 from headrace.store.rows.arrow import array_of
 from headrace.store.rows.kept_layout import KeptLayout
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from headrace.plan.types import FLOATING
-from headrace.rows.arrays import U64
+from headrace.row.arrays import U64
 from headrace.store.rows.arrow import Column
 
 _MAGNITUDE = np.int64((1 << 63) - 1)

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.plan.spec import TIME, Window
-from headrace.rows.arrays import I64
+from headrace.row.arrays import I64
 from headrace.store.rows.arrow import column_of
 
 WHOLE = 0  # the only slice of an operator without a window

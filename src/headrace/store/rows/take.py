@@ -6,8 +6,8 @@ import numpy as np
 import numpy.typing as npt
 
 from headrace.kernels.core.order import take
-from headrace.rows.arrays import I64, U64
-from headrace.rows.run import Run
+from headrace.row.arrays import I64, U64
+from headrace.row.run import Run
 
 
 def rows_at(run: Run, ids: I64) -> Run:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from headrace.format.segment import SectionEntry
-from headrace.rows.arrays import I64, U64
+from headrace.row.arrays import I64, U64
 from headrace.store.segments.index_pages import Columns
 
 _READ_BYTES = 1 << 16

@@ -19,8 +19,8 @@ import numpy as np
 from headrace.files.logical import LogicalFile
 from headrace.format.segment import SectionEntry
 from headrace.plan.partitions.groups import Groups
-from headrace.rows.arrays import I64, U64, Flags
-from headrace.rows.run import Run
+from headrace.row.arrays import I64, U64, Flags
+from headrace.row.run import Run
 from headrace.store.segments.reader import Answer, Segment, empty_run
 
 

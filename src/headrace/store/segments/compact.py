@@ -24,7 +24,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from headrace.errors import TryAgain
-from headrace.rows.run import Run
+from headrace.row.run import Run
 from headrace.store.segments.merge import Shape, Source, merge
 from headrace.store.segments.reader import Segment
 from headrace.store.segments.writer import SegmentMeta, write_segment

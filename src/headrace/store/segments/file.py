@@ -27,8 +27,8 @@ from headrace.format.segment import Footer, SectionEntry
 from headrace.kernels.core.pack import bad_block, unpack
 from headrace.kernels.segments.lookup import announce, fetch, locate
 from headrace.kernels.sessions.rows import fetch_all
-from headrace.rows.arrays import I64, U8, U64, Flags
-from headrace.rows.run import Run
+from headrace.row.arrays import I64, U8, U64, Flags
+from headrace.row.run import Run
 from headrace.store.segments.block_index import BlockIndex
 from headrace.store.segments.footer import footer_of
 from headrace.store.segments.indexes import Indexes, read_words

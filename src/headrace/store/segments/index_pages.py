@@ -15,7 +15,7 @@ import numpy as np
 
 from headrace.kernels.core.checksum import xxh64
 from headrace.kernels.core.filter import filter_start
-from headrace.rows.arrays import I64, U64
+from headrace.row.arrays import I64, U64
 
 
 class Columns(NamedTuple):

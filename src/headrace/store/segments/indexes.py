@@ -19,7 +19,7 @@ from headrace.files.opened import OpenFile
 from headrace.format.segment import SectionEntry, corrupt
 from headrace.kernels.core.checksum import xxh64
 from headrace.kernels.segments.pages import join_pages, read_pages
-from headrace.rows.arrays import I64, U64, Flags
+from headrace.row.arrays import I64, U64, Flags
 from headrace.store.segments.block_index import BlockIndex, rows_below
 from headrace.store.segments.index_pages import Columns, Directory
 

@@ -13,8 +13,8 @@ from typing import Protocol
 import numpy as np
 
 from headrace.kernels.segments.merge import merge_order, shift_heap, take_rows
-from headrace.rows.arrays import I64, Flags
-from headrace.rows.run import Run
+from headrace.row.arrays import I64, Flags
+from headrace.row.run import Run
 from headrace.store.rows.take import rows_at
 from headrace.store.segments.reader import Segment
 

@@ -15,8 +15,8 @@ import numpy as np
 
 from headrace.files.logical import LogicalFile
 from headrace.format.segment import SectionEntry
-from headrace.rows.arrays import I64, U8, U64, Flags
-from headrace.rows.run import Run
+from headrace.row.arrays import I64, U8, U64, Flags
+from headrace.row.run import Run
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,8 @@ from headrace.format.segment import SectionEntry
 from headrace.kernels.core.checksum import xxh64
 from headrace.kernels.core.filter import filter_start
 from headrace.kernels.core.pack import cut_blocks, fill_blocks, fill_filter
-from headrace.rows.arrays import I64, U64
-from headrace.rows.run import Run
+from headrace.row.arrays import I64, U64
+from headrace.row.run import Run
 from headrace.store.segments.index_pages import Columns
 
 BLOCK_BYTES = 4096

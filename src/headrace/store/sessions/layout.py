@@ -25,10 +25,10 @@ import pyarrow as pa
 from headrace.kernels.sessions.session import GONE
 from headrace.plan.spec import TIME, Accumulator, Field, Fold, OperatorSpec, Window, output_schema
 from headrace.plan.types import arrow_type
-from headrace.rows.arrays import I64, U64
-from headrace.rows.chunks import RESULT_ROWS
-from headrace.rows.layout import RowLayout
-from headrace.rows.run import Run
+from headrace.row.arrays import I64, U64
+from headrace.row.chunks import RESULT_ROWS
+from headrace.row.layout import RowLayout
+from headrace.row.run import Run
 from headrace.store.rows.arrow import column_of, results_of
 from headrace.store.rows.slices import times_of
 from headrace.store.rows.take import rows_where

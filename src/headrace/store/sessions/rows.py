@@ -15,9 +15,9 @@ import numpy as np
 
 from headrace.errors import TryAgain
 from headrace.kernels.sessions.rows import among, newest_order
-from headrace.rows.arrays import U64
-from headrace.rows.chunks import REWRITE_ROWS
-from headrace.rows.run import Run
+from headrace.row.arrays import U64
+from headrace.row.chunks import REWRITE_ROWS
+from headrace.row.run import Run
 from headrace.store.append.merge import concatenated, range_parts
 from headrace.store.base.files import Sections
 from headrace.store.rows.take import rows_at

@@ -22,9 +22,9 @@ import pyarrow as pa
 from headrace.kernels.core.order import by_hash
 from headrace.kernels.sessions.session import GONE, reach
 from headrace.plan.spec import OperatorSpec
-from headrace.rows.arrays import I64, U64, Ids
-from headrace.rows.chunks import RESULT_ROWS
-from headrace.rows.run import Run
+from headrace.row.arrays import I64, U64, Ids
+from headrace.row.chunks import RESULT_ROWS
+from headrace.row.run import Run
 from headrace.store.append.merge import concatenated
 from headrace.store.base.contract import Store
 from headrace.store.base.files import FileKind, Files, Gathered, Sections, of_kind

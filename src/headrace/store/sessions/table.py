@@ -16,8 +16,8 @@ from headrace.kernels.sessions import match as session_match
 from headrace.kernels.sessions import scan as session_scan
 from headrace.kernels.sessions import session as kernel
 from headrace.kernels.tables.table import COUNT, DIRTY, EPOCH
-from headrace.rows.arrays import I64, U64, Flags, Ids
-from headrace.rows.run import Run
+from headrace.row.arrays import I64, U64, Flags, Ids
+from headrace.row.run import Run
 from headrace.store.sessions.layout import SessionLayout
 from headrace.store.tables.table import Table
 

@@ -21,9 +21,9 @@ import numpy.typing as npt
 from headrace.errors import TryAgain
 from headrace.kernels.core.order import by_hash
 from headrace.kernels.segments.newest import enter, overtake
-from headrace.rows.arrays import I64, U64
-from headrace.rows.chunks import REWRITE_ROWS
-from headrace.rows.run import Run
+from headrace.row.arrays import I64, U64
+from headrace.row.chunks import REWRITE_ROWS
+from headrace.row.run import Run
 from headrace.store.append.merge import range_parts
 from headrace.store.rows.kept_layout import time_bound, time_key
 from headrace.store.segments.merge import concatenate, merge_runs

@@ -9,7 +9,7 @@ import numpy as np
 
 from headrace.kernels.groups.group import sort_rows
 from headrace.plan.spec import Window
-from headrace.rows.arrays import I64, U64, Flags
+from headrace.row.arrays import I64, U64, Flags
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from headrace.plan.spec import Accumulator, Fold, OperatorSpec, Window
-from headrace.rows.arrays import I64, U64, Flags
-from headrace.rows.layout import RowLayout
-from headrace.rows.run import Run
+from headrace.row.arrays import I64, U64, Flags
+from headrace.row.layout import RowLayout
+from headrace.row.run import Run
 from headrace.store.base.files import FileKind
 from headrace.store.changes.bag_rows import BagRows, BagShape
 from headrace.store.changes.bag_store import BagStore, write_bags

@@ -15,8 +15,8 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.plan.spec import OperatorSpec
-from headrace.rows.chunks import READ_ROWS
-from headrace.rows.run import Run
+from headrace.row.chunks import READ_ROWS
+from headrace.row.run import Run
 from headrace.store.append.bucket_store import kept_kind
 from headrace.store.base.contract import Store
 from headrace.store.base.files import FileKind, Files, Gathered

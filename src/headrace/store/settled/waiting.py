@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.plan.spec import OperatorSpec
-from headrace.rows.chunks import READ_ROWS
-from headrace.rows.run import Run
+from headrace.row.chunks import READ_ROWS
+from headrace.row.run import Run
 from headrace.store.append.bucket_store import BucketStore
 from headrace.store.append.merge import concatenated, no_rows
 from headrace.store.base.files import Files

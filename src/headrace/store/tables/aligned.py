@@ -14,9 +14,9 @@ import numpy as np
 from headrace.kernels.core import order
 from headrace.kernels.tables import align
 from headrace.kernels.tables import table as kernel
-from headrace.rows.arrays import Ids
-from headrace.rows.layout import RowLayout
-from headrace.rows.run import Run
+from headrace.row.arrays import Ids
+from headrace.row.layout import RowLayout
+from headrace.row.run import Run
 from headrace.store.tables.rows import Rows
 
 RUNS_MAX = 16  # every key costs a look at each of them

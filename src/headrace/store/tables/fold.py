@@ -13,8 +13,8 @@ from headrace.kernels.tables import accumulate as kernel
 from headrace.kernels.tables import combine
 from headrace.plan.spec import Accumulator, partial_name
 from headrace.plan.types import decimal_parts, is_decimal, is_variable
-from headrace.rows.arrays import U8, U64, Ids
-from headrace.rows.layout import AccumulatorSlot, RowLayout
+from headrace.row.arrays import U8, U64, Ids
+from headrace.row.layout import AccumulatorSlot, RowLayout
 from headrace.store.rows.arrow import Column
 
 _OVERFLOW = {"wrap": kernel.WRAP, "error": kernel.ERROR, "null": kernel.NULL}

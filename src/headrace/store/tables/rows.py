@@ -14,10 +14,10 @@ from headrace.kernels.core.bytes import GARBAGE, USED
 from headrace.kernels.tables import combine as combine_kernel
 from headrace.kernels.tables import table as kernel
 from headrace.plan.spec import TIME, OperatorSpec
-from headrace.rows.arrays import U8, U64, Ids
-from headrace.rows.chunks import KERNEL_ROWS
-from headrace.rows.layout import RowLayout
-from headrace.rows.run import Run
+from headrace.row.arrays import U8, U64, Ids
+from headrace.row.chunks import KERNEL_ROWS
+from headrace.row.layout import RowLayout
+from headrace.row.run import Run
 from headrace.store.rows import size
 from headrace.store.rows.arrow import Column, column_of, valid_of
 from headrace.store.rows.order_words import order_column

@@ -14,10 +14,10 @@ from headrace.kernels.core import order
 from headrace.kernels.core.bytes import USED
 from headrace.kernels.tables import age
 from headrace.kernels.tables import table as kernel
-from headrace.rows.arrays import U64, Flags, Ids
-from headrace.rows.chunks import KERNEL_ROWS
-from headrace.rows.layout import LENGTH_MAX, RowLayout
-from headrace.rows.run import Run
+from headrace.row.arrays import U64, Flags, Ids
+from headrace.row.chunks import KERNEL_ROWS
+from headrace.row.layout import LENGTH_MAX, RowLayout
+from headrace.row.run import Run
 from headrace.store.rows import size
 from headrace.store.tables.rows import Rows
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headrace.rows.arrays import U8, U64
+from headrace.row.arrays import U8, U64
 
 
 @dataclass(frozen=True)
