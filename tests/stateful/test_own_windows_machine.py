@@ -1,23 +1,31 @@
 """Protects windows of each key's own: by count, up to a marker, sessions whose rows have ends.
 
 Any cut of the rows into epochs, with epochs that break off, restarts, compactions and little memory, gives
-the windows of a plain model. State does not grow with the number of windows.
+the windows of a plain model, and every version reads back as its rows. State does not grow with the number
+of windows.
 """
 
 from __future__ import annotations
 
+import itertools
 import random
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.plan.spec import Window
+from headrace.inspect.changes import changes_between
+from headrace.inspect.partition import open_partition
+from headrace.inspect.selection import Selection
+from headrace.plan.spec import TIME, Window
 from headrace.testing.contracts.store_contract import AMPLE, SECOND, folding, keeping
 from headrace.testing.contracts.store_lab import StoreLab
 from headrace.testing.contracts.store_model import Row, name_of
@@ -38,16 +46,29 @@ class OrderedModel:
         before, self.watermark_us = self.watermark_us, watermark_us
         made = []
         for key in sorted({row.key for row in self.rows}):
-            mine = [row for row in self.rows if row.key == key and row.time_us <= watermark_us]
-            mine.sort(
-                key=lambda row: (row.time_us, self._marks(row), row.value is not None, row.value or 0)
-            )
             made += [
                 shown(key, part[0].time_us, part[-1].time_us + 1, part)
-                for part in self._windows(mine)
+                for part in self._windows(self._in_order(key, watermark_us))
                 if before is None or part[-1].time_us > before
             ]
         return sorted(made)
+
+    def table(self) -> Counter[tuple[str, int, int | None]]:
+        """The rows that are state: those that wait for the watermark, and those of windows to come."""
+        assert self.watermark_us is not None
+        waiting = [row for row in self.rows if row.time_us > self.watermark_us]
+        for key in {row.key for row in self.rows}:
+            mine = self._in_order(key, self.watermark_us)
+            windows = self._windows(mine)
+            waiting += mine[
+                len(windows) * self.window.step if self.window.count else sum(map(len, windows)) :
+            ]
+        return Counter((name_of(row.key), row.time_us, row.value) for row in waiting)
+
+    def _in_order(self, key: int, watermark_us: int) -> list[Row]:
+        mine = [row for row in self.rows if row.key == key and row.time_us <= watermark_us]
+        mine.sort(key=lambda row: (row.time_us, self._marks(row), row.value is not None, row.value or 0))
+        return mine
 
     def _marks(self, row: Row) -> bool:
         return self.window.marker is not None and bool(row.value)
@@ -128,6 +149,57 @@ def test_windows_in_order_are_the_models(name: str, epochs: Any, share: int) -> 
             watermark += forward * SECOND
             disturb(lab, rows, watermark, event, number)
             assert results(lab.epoch(rows, watermark), kept=True) == model.epoch(rows, watermark)
+
+
+@pytest.mark.parametrize("name", WINDOWS)
+@settings(max_examples=25, deadline=None)
+@given(epochs=EPOCHS, share=st.sampled_from([4096, 64 << 20]))
+def test_every_version_reads_back_as_the_models_rows(name: str, epochs: Any, share: int) -> None:
+    spec = replace(keeping(WINDOWS[name]), store="aur")
+    with TemporaryDirectory() as folder:
+        lab, model = StoreLab(spec, Path(folder), share), OrderedModel(WINDOWS[name])
+        watermark, versions = 0, []
+        for number, (rows, forward, event) in enumerate(epochs):
+            watermark += forward * SECOND
+            disturb(lab, rows, watermark, event, number)
+            lab.epoch(rows, watermark)
+            model.epoch(rows, watermark)
+            versions.append((lab.manifest, model.table()))
+        names, (low, high) = (name_of(1), name_of(4)), (5 * SECOND, 25 * SECOND)
+        for manifest, expected in versions:
+            assert table_of(lab, manifest, Selection(spec)) == expected
+            bounded = Selection(spec, from_us=low, before_us=high)
+            assert table_of(lab, manifest, bounded) == fitting(expected, lambda row: low <= row[1] < high)
+            one = Selection(spec, (("k0", names),))
+            vars(one)["hashes"] = np.array([1 << 40, 4 << 40], np.uint64)  # as the lab hashes
+            assert table_of(lab, manifest, one) == fitting(expected, lambda row: row[0] in names)
+        for (old, before), (new, after) in itertools.pairwise(versions):
+            with (
+                open_partition(lab.home.blobs, "p", spec, old) as left,
+                open_partition(lab.home.blobs, "p", spec, new) as right,
+            ):
+                changes = list(changes_between(left, right))
+            inserted = plain(batch for kind, batch in changes if kind == "insert")
+            deleted = plain(batch for kind, batch in changes if kind == "delete")
+            assert (inserted, deleted) == (after - before, before - after)
+
+
+def table_of(lab: StoreLab, manifest: Any, selection: Selection) -> Counter[tuple[Any, ...]]:
+    """Key, event time and value of every selected row of a version."""
+    with open_partition(lab.home.blobs, "p", lab.spec, manifest) as state:
+        return plain(state.batches(selection, chunk_rows=7))
+
+
+def plain(batches: Iterable[pa.RecordBatch]) -> Counter[tuple[Any, ...]]:
+    rows: Counter[tuple[Any, ...]] = Counter()
+    for batch in batches:
+        columns = (batch.column("k0"), batch.column(TIME).cast(pa.int64()), batch.column("v0"))
+        rows.update(zip(*(column.to_pylist() for column in columns), strict=True))
+    return rows
+
+
+def fitting(rows: Counter[Any], fits: Callable[[Any], bool]) -> Counter[Any]:
+    return Counter({row: n for row, n in rows.items() if fits(row)})
 
 
 @pytest.mark.parametrize(

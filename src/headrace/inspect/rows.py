@@ -16,7 +16,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.errors import QueryError
 from headrace.inspect.batches import fold_batch, kept_batch
 from headrace.kernels.sessions.rows import newest_order
 from headrace.plan.choice import adds
@@ -32,13 +31,15 @@ from headrace.store.aur.log import logs_of
 from headrace.store.base.files import of_kind
 from headrace.store.cells.rows import cell_spec
 from headrace.store.cells.store import CELLS
-from headrace.store.rows.kept_layout import KeptLayout, ordered, subset, with_hashes
-from headrace.store.rows.slices import is_closed
+from headrace.store.changes.bag_rows import BagShape
+from headrace.store.rows.kept_layout import KeptLayout, ordered, subset, times_in, with_hashes
+from headrace.store.rows.slices import WHOLE, is_closed
 from headrace.store.rows.take import rows_at
 from headrace.store.segments.merge import Source, concatenate, merge_runs
 from headrace.store.segments.reader import Segment
 from headrace.store.sessions.layout import SessionLayout
 from headrace.store.sessions.rows import ROWS
+from headrace.store.settled.open_rows import OPEN, open_spec
 from headrace.store.tables.table import Table
 
 SESSIONS = 0  # the only section of session state
@@ -222,6 +223,54 @@ class SessionKept:
 
 
 @dataclass(frozen=True)
+class OrderedRows:
+    """Rows of windows by count or up to a marker: waiting for the watermark, or in open windows.
+
+    All of them are ordered by hash, and are read together, as one section.
+    """
+
+    stored: Held
+    by_time: bool = False
+
+    @cached_property
+    def layout(self) -> KeptLayout:
+        return KeptLayout(self.stored.spec)
+
+    @cached_property
+    def _bags(self) -> RowLayout:
+        return RowLayout(open_spec(self.stored.spec))
+
+    @cached_property
+    def _waiting(self) -> list[tuple[Segment, int]]:
+        segments = (segment for segment in self.stored.segments if segment.kind != OPEN)
+        return [(segment, bucket) for segment in segments for bucket in sorted(segment.sections)]
+
+    @cached_property
+    def _open(self) -> list[tuple[Segment, int]]:
+        newest_first = of_kind(self.stored.segments, OPEN)[::-1]
+        return [(segment, WHOLE) for segment in newest_first if WHOLE in segment.sections]
+
+    def sections(self) -> list[int]:
+        return [WHOLE] if self._waiting or self._open else []
+
+    def sources(self, section: int) -> list[Source]:
+        return [*self._waiting, *self._open]
+
+    def read(self, section: int, read: Read) -> pa.RecordBatch:
+        rows = concatenated([self._unsettled(read(*source)) for source in self._waiting], self.layout)
+        bags = merge_runs([read(*source) for source in self._open], self._bags)
+        opened = BagShape(self.layout).unpacked(bags, self._bags.accumulators[0].word).rows
+        return kept_batch(self.layout, ordered(concatenated([rows, opened], self.layout)))
+
+    def _unsettled(self, run: Run) -> Run:
+        """The rows that the watermark has not passed; the others are in open windows, or were emitted."""
+        watermark_us = self.stored.closed_through_us
+        if watermark_us is None:
+            return run
+        return subset(self.layout, run, times_in(self.layout, run) > watermark_us)
+
+
+@dataclass(frozen=True)
 class CellRows:
     """Cells of a processor; deleted ones are left out."""
 
@@ -260,10 +309,7 @@ def rows_in(
     if spec.work.is_interactive:
         return CellRows(stored)
     if kind_of(spec.window) == "settled":
-        raise QueryError(
-            f"operator {spec.name} has windows over rows in their order, which no table shows",
-            hint="read the results of the query instead",
-        )
+        return OrderedRows(stored)
     if spec.window is not None and spec.window.session:
         return SessionKept(stored) if spec.work.keeps_rows else SessionRows(stored)
     if spec.work.keeps_rows:

@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 from headrace.errors import QueryError
 from headrace.plan.spec import TIME, WINDOW_START, OperatorSpec
 from headrace.plan.types import arrow_type
+from headrace.plan.window import kind_of
 from headrace.row.arrays import U64
 from headrace.store.rows.hashing import hashes_of, normalised
 
@@ -61,7 +62,7 @@ class Selection:
     def may_hold(self, spec: OperatorSpec, section: int, *, by_time: bool) -> bool:
         """Whether a section of state can have a selected row."""
         window = spec.window
-        if window is None or window.session:
+        if window is None or kind_of(window) != "fixed":
             return True
         width = window.every_us if by_time else window.slice_us
         first, last = section, section + width - 1 if spec.work.keeps_rows else section
