@@ -32,7 +32,7 @@ from headrace.errors import (
 from headrace.testing import FaultyBlobs, ManualClock, Outcome
 from headrace.testing.contracts.blob_contract import BlobsContract
 from headrace.testing.faults.s3_server import BUCKET, S3Server, no_faults
-from headrace.testing.faults.slow_blobs import drawn_latency, fixed_latency, outages
+from headrace.testing.faults.slow_blobs import fixed_latency, outages
 
 
 @pytest.fixture(scope="module")
@@ -375,18 +375,6 @@ def test_latency_is_per_request(blobs: CachedBlobs) -> None:
     far.local_path("s")
     far.size("s")
     assert clock.slept_ms == [23.0, 23.0], "the local disk is near"
-
-
-def test_drawn_latencies_have_their_median_and_their_seed() -> None:
-    def slept(seed: int) -> list[float]:
-        clock = ManualClock()
-        wait = drawn_latency(23.0, 0.5, seed, clock)
-        for _ in range(2001):
-            wait("read")
-        return clock.slept_ms
-
-    assert slept(1) == slept(1) != slept(2)
-    assert sorted(slept(1))[1000] == pytest.approx(23.0, rel=0.05)
 
 
 # ── by scheme ────────────────────────────────────────────────────────────────────────────────

@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import headrace as hr
+import headrace.inspect
 from headrace.errors import QueryError
 
 pytestmark = pytest.mark.spark
@@ -123,6 +124,21 @@ def test_windows_by_count_and_up_to_a_marker(spark: SparkSession, tmp_path: Path
         f"SELECT k, {columns} FROM (SELECT *, {before} FROM clicks WHERE {past}) "
         "GROUP BY k, session HAVING bool_or(done)",
     )
+    unended = f"sum(coalesce(done, false)::INT) OVER (PARTITION BY k {order} ROWS BETWEEN CURRENT ROW AND "
+    assert in_state(tmp_path / "m") == in_duckdb(
+        table,
+        f"SELECT k, epoch_us(ts), id FROM (SELECT *, {unended} UNBOUNDED FOLLOWING) AS ends FROM clicks "
+        f"WHERE {past}) WHERE ends = 0 UNION ALL SELECT k, epoch_us(ts), id FROM clicks WHERE NOT ({past})",
+    )
+
+
+def in_state(checkpoint: Path) -> list[str]:
+    """Key, event time and id of the rows that the only operator of a query has in state."""
+    with headrace.inspect.open(checkpoint) as state:
+        (operator,) = state.operators
+        table = state.table(operator).to_arrow()
+    columns = (table["k"], table["event_time"].cast(pa.int64()), table["id"])
+    return sorted(repr(row) for row in zip(*(column.to_pylist() for column in columns), strict=True))
 
 
 def half_hours() -> Any:

@@ -3,96 +3,21 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
-from dataclasses import MISSING, asdict, fields, replace
-from pathlib import Path
-from types import SimpleNamespace
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
-from host_fakes import counting
+from coordinator_fakes import BEGIN, DELAYED, DIRECT, View, commit, summary
 
-from headrace.checkpoint.beside.local_files import LocalFiles
 from headrace.checkpoint.beside.record_log import stored_record
-from headrace.coordinator.claims import StageClaims
 from headrace.coordinator.core import Coordinator
-from headrace.coordinator.operators import TrackedOperator, state_location
+from headrace.coordinator.operators import TrackedOperator
 from headrace.coordinator.placing.machines import HostReport
-from headrace.coordinator.placing.placement import owner_of
-from headrace.coordinator.progress import total
-from headrace.coordinator.requests import BeginRequest
 from headrace.errors import Fenced, HeadraceError, QueryError
 from headrace.plan.frontier import TimeInputs
 from headrace.plan.times import TIMES
-from headrace.spark.driver.driver import is_local, runs
 from headrace.testing import ManualClock
-from headrace.wire.contract import Hidden, Summary
-
-
-class Files:
-    root = "file:/ck"
-
-    def __init__(self) -> None:
-        self.texts: dict[str, str] = {}
-
-    def read(self, name: str) -> str | None:
-        return self.texts.get(name)
-
-    def list(self, folder: str) -> list[str]:
-        return sorted(
-            name.removeprefix(f"{folder}/") for name in self.texts if name.startswith(f"{folder}/")
-        )
-
-    def write(self, name: str, text: str) -> None:
-        self.texts[name] = text
-
-    def put(self, name: str, text: str) -> bool:
-        if name in self.texts:
-            return False
-        self.write(name, text)
-        return True
-
-    def remove(self, name: str) -> None:
-        self.texts.pop(name, None)
-
-
-class View:
-    """A Spark application with one query."""
-
-    def __init__(self) -> None:
-        self.run: str | None = "run"
-        self.files = Files()
-        self.reads = 0
-        self.fresh = False
-        self.planned: dict[int, set[str]] = {}  # operators by batch
-
-    def active_run(self, query: str) -> str | None:
-        return self.run
-
-    def active_queries(self) -> set[str]:
-        return {"q"} if self.run else set()
-
-    def checkpoint_files(self, query: str) -> Files:
-        return self.files
-
-    def started_fresh(self, query: str) -> bool:
-        return self.fresh
-
-    def seen_ms(self, query: str, batch: int, operator: str, nodes: list[str]) -> list[int | None]:
-        self.reads += 1
-        return [batch * 1000 for _ in nodes]
-
-    def watermark_ms(self, query: str, batch: int, operator: str) -> int | None:
-        return batch * 100
-
-    def operators_before(self, query: str, batch: int) -> set[str]:
-        return self.planned.get(batch - 1, set())
-
-    def first_with_input(self, query: str, operator: str, batches: Sequence[int]) -> int | None:
-        return next((batch for batch in batches if batch in self.planned), None)
-
-    def alive(self) -> bool:
-        return True
+from headrace.wire.contract import Hidden
 
 
 @pytest.fixture
@@ -108,40 +33,6 @@ def clock() -> ManualClock:
 @pytest.fixture
 def coordinator(view: View, clock: ManualClock) -> Coordinator:
     return Coordinator(view, clock)
-
-
-BEGIN = BeginRequest(
-    query="q",
-    run="run",
-    uid="u",
-    batch=0,
-    stage=1,
-    task=0,
-    attempt=0,
-    partition=0,
-    machine="a",
-    spec=counting(),
-    location=None,
-    new=False,
-)
-
-
-DELAYED = replace(counting(), delays_ms=(10,))
-DIRECT = TimeInputs(("n",), direct=("n",))
-
-
-def summary(partition: int, batch: int = 0, **more: Any) -> Summary:
-    required = [field.name for field in fields(Summary) if field.default is MISSING]
-    zeros = dict.fromkeys(required, 0)
-    return Summary(**{**zeros, "partition": partition, "version": batch, "watermark_ms": None, **more})
-
-
-def commit(
-    coordinator: Coordinator, batch: int, *partitions: int, operator: str = "counts", run: str = "run"
-) -> None:
-    for partition in partitions:
-        request = {"query": "q", "run": run, "operator": operator, "batch": batch}
-        coordinator.act("committed", {**request, "summary": asdict(summary(partition, batch))})
 
 
 def test_batches_follow_each_other(coordinator: Coordinator, view: View) -> None:
@@ -458,89 +349,3 @@ def test_a_host_is_told_which_of_the_queries_in_its_memory_have_ended(
     assert coordinator.heartbeat("a", host)["ended"] == ["old", "q"]
     coordinator.end()
     assert coordinator.heartbeat("a", host)["ended"] == [], "Spark is not asked any more"
-
-
-def test_owner_of() -> None:
-    assert owner_of(None, "a", {}, 0) == "a"
-    assert owner_of("b", "a", {"b": 0.0}, TIMES.host_lost_s) == "b"
-    assert owner_of("b", "a", {"b": 0.0}, TIMES.host_lost_s + 0.1) == "a"
-    assert owner_of("b", "a", {}, 0) == "a"
-
-
-def test_claims_give_the_rest_to_the_last() -> None:
-    claims = StageClaims(4)
-    assert claims.arrive(10, 1, None) == []
-    assert claims.arrive(11, 2, 3) == [3]
-    assert claims.arrive(12, 3, None) == []
-    assert claims.arrive(13, 4, 1) == [1, 0, 2]
-    assert claims.arrive(13, 5, 1) == [1, 0, 2], "a second attempt gets the same answer"
-    assert claims.arrive(10, 6, None) == []
-    with pytest.raises(QueryError, match="used twice"):
-        claims.arrive(14, 7, None)
-
-
-def test_claims_of_a_coalesced_task() -> None:
-    claims = StageClaims(3)
-    assert [claims.arrive(0, 1, partition) for partition in (0, None, 2)] == [[0], [], [2, 1]]
-    assert [claims.arrive(0, 2, partition) for partition in (0, None, 2)] == [[0], [], [2, 1]]
-
-
-def test_claims_find_an_operator_used_twice() -> None:
-    claims = StageClaims(3)
-    claims.arrive(0, 1, 1)
-    with pytest.raises(QueryError, match="used twice"):
-        claims.arrive(5, 2, 1)
-
-
-def test_totals() -> None:
-    parts = [summary(0, rows_in=3, keys=2, seal_ms=4.0, watermark_ms=7), summary(1, rows_in=4, seal_ms=9.0)]
-    sums = total(5, [summary(0, rows_in=99), *parts])
-    assert (sums.batch, sums.partitions, sums.rows_in, sums.keys, sums.seal_ms) == (5, 2, 7, 2, 9.0)
-    assert sums.watermark_ms == 7
-
-
-@pytest.mark.parametrize(
-    ("configured", "root", "expected"),
-    [
-        (None, "file:/ck", "/ck/headrace-state"),
-        (None, "file:///ck", "/ck/headrace-state"),
-        ("/s", "hdfs://x/ck", "/s"),
-    ],
-)
-def test_where_state_lies(configured: str | None, root: str, expected: str) -> None:
-    assert state_location(configured, root) == expected
-
-
-def test_no_default_location_off_the_file_system() -> None:
-    with pytest.raises(QueryError, match="hdfs://x/ck"):
-        state_location(None, "hdfs://x/ck")
-
-
-def context(*, jsc: Any, exit_code: int | None = None) -> Any:
-    return SimpleNamespace(_jsc=jsc, _gateway=SimpleNamespace(proc=SimpleNamespace(poll=lambda: exit_code)))
-
-
-def java(stopped: bool) -> Any:
-    return SimpleNamespace(sc=lambda: SimpleNamespace(isStopped=lambda: stopped))
-
-
-def test_an_application_ends_in_many_ways() -> None:
-    assert runs(context(jsc=java(False)))
-    assert not runs(context(jsc=java(True))), "stopped by somebody else"
-    assert not runs(context(jsc=None)), "stopped from Python"
-    assert not runs(context(jsc=java(False), exit_code=-9)), "the JVM was killed"
-    assert not runs(context(jsc=SimpleNamespace())), "the JVM does not answer"
-
-
-def test_local_masters() -> None:
-    assert [is_local(m) for m in ("local", "local[2]", "local[*]")] == [True] * 3
-    assert [is_local(m) for m in ("local-cluster[2,1,1024]", "spark://h:7077", "yarn")] == [False] * 3
-
-
-def test_small_files_are_replaced_whole(tmp_path: Path) -> None:
-    files = LocalFiles(f"file:{tmp_path}")
-    assert files.read("f/x.json") is None
-    files.write("f/x.json", "1")
-    files.write("f/x.json", "2")
-    assert files.read("f/x.json") == "2"
-    assert [path.name for path in (tmp_path / "f").iterdir()] == ["x.json"]

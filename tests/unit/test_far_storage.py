@@ -24,8 +24,10 @@ from headrace.plan.spec import (
     OperatorSpec,
     input_schema,
 )
+from headrace.testing.clock import ManualClock
 from headrace.testing.faults.faulty_blobs import FaultyBlobs, Outcome, seeded_outcomes
 from headrace.testing.faults.s3_server import S3Server, no_faults
+from headrace.testing.faults.slow_blobs import drawn_latency
 from headrace.testing.state_reader import read_state
 from headrace.wire.contract import Ticket
 
@@ -167,3 +169,15 @@ def test_a_host_can_be_told_that_its_storage_is_far(tmp_path: Path) -> None:
     assert isinstance(service, PartitionService)
     run_all(service, str(tmp_path / "state"), range(5))
     service.close()
+
+
+def test_drawn_latencies_have_their_median_and_their_seed() -> None:
+    def slept(seed: int) -> list[float]:
+        clock = ManualClock()
+        wait = drawn_latency(23.0, 0.5, seed, clock)
+        for _ in range(2001):
+            wait("read")
+        return clock.slept_ms
+
+    assert slept(1) == slept(1) != slept(2)
+    assert sorted(slept(1))[1000] == pytest.approx(23.0, rel=0.05)
