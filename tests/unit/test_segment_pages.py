@@ -68,6 +68,14 @@ def version_1(data: bytes) -> bytes:
     return header + data[form.HEADER_BYTES : place.offset] + packed.tobytes() + end.tobytes()
 
 
+def test_a_section_has_any_number_of_pages(folder: Path) -> None:
+    """One call writes 1,024 parts at most: sections with more pages, from some 130 MB on, once failed."""
+    table = {(number, None): (number, b"") for number in range(3000)}
+    data = written(folder / "many", [(0, [run_of(table)])], page_blocks=1, block_bytes=32)
+    assert far(data).sections[0].pages > 2048
+    assert table_of(far(data).scan(0, 1000)) == table
+
+
 @settings(max_examples=80, deadline=None)
 @given(tables, st.sets(keys, max_size=20), spreads, st.sampled_from([1, 2, 3, 32]), st.booleans())
 def test_a_file_elsewhere_answers_as_the_table(folder, table, strangers, spread, page_blocks, old):

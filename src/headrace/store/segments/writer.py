@@ -26,6 +26,7 @@ from headrace.store.segments.index_pages import Columns
 
 BLOCK_BYTES = 4096
 _BUFFER_BYTES = 1 << 20
+_PARTS_MAX = os.sysconf("SC_IOV_MAX")  # of one call; an index of more pages takes several
 
 
 @dataclass(frozen=True)
@@ -194,7 +195,7 @@ class _Writer:
     def _flush(self) -> None:
         left, self._waiting, self._in_use = self._waiting, [], False
         while left:
-            done = os.writev(self._fd, left)
+            done = os.writev(self._fd, left[:_PARTS_MAX])
             while left and done >= left[0].nbytes:
                 done -= left.pop(0).nbytes
             if left:
