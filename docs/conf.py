@@ -1,6 +1,14 @@
 """The documentation site: `make docs` builds it with warnings as errors."""
 
+from __future__ import annotations
+
+import sys
 from importlib.metadata import version as installed
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent))
+from _plots import with_plots
 
 project = "Headrace"
 version = release = installed("headrace")
@@ -27,3 +35,13 @@ myst_heading_anchors = 3
 # Pages also link to files of the repository, which the site does not have.
 suppress_warnings = ["myst.xref_missing", "myst.header"]
 nitpicky = False
+
+
+def setup(app: Any) -> None:
+    """The page of benchmarks gets a plot above each of its main tables."""
+    app.connect("source-read", _draw)
+
+
+def _draw(app: Any, page: str, source: list[str]) -> None:
+    if page == "benchmarks":
+        source[0] = with_plots(source[0])

@@ -41,6 +41,7 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr[-2000:]
     assert (tmp_path / "html" / "index.html").exists()
+    assert (tmp_path / "html" / "benchmarks.html").read_text().count("<svg viewBox") == 4
     assert not re.search(
         r'(src|href)="https?://(?!127)[^"]*\.(js|css)"', (tmp_path / "html/index.html").read_text()
     )
