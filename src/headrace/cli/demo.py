@@ -176,7 +176,7 @@ def _command() -> str:
 
 def _next_steps(console: Console, out: Path) -> None:
     console.print("[bold]What to try next[/bold]")
-    local, command = out / "scratch" / "local", _command()
+    local, checkpoint, command = out / "scratch" / "local", out / "auctions" / "checkpoint", _command()
     steps = (
         (
             f"{command} run",
@@ -184,7 +184,8 @@ def _next_steps(console: Console, out: Path) -> None:
         ),
         (f"{command} top --local {local}", "in another terminal while it runs"),
         (f"{command} view --local {local}", "the same in a browser: timeline, bottleneck, operators"),
-        (f"{command} view {out / 'auctions' / 'checkpoint'}", "what this run did, without Spark"),
+        (f"{command} view {checkpoint}", "what this run did, without Spark"),
+        (f"{command} state show {checkpoint} auctions", "the state as a table, also while it runs"),
     )
     for typed, text in steps:
         console.print(Text.assemble(("  " + typed, "bold"), ("   " + text, "dim")), soft_wrap=True)
