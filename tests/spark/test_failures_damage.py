@@ -65,7 +65,7 @@ def lose_segment(case: Case) -> list[str]:
 def cut_segment(case: Case) -> list[str]:
     for path in newest(case, "segment"):
         path.write_bytes(path.read_bytes()[:-40])
-    return ["segment ", "bytes, version 2 knows it with", "v000000000002-"]
+    return ["segment ", "bytes, and", "in version 2", "v000000000002-"]
 
 
 def flip_segment_rows(case: Case) -> list[str]:

@@ -62,7 +62,7 @@ def test_explain_tells_each_operator_its_store_and_why(case: Case) -> None:
         "  store   rmw: each row changes one state row of its key and slice (point update)",
     ]
     assert "sessions with a gap of 5 s" in explained(second)
-    assert "memory: .store('memory') says so" in explained(second)
+    assert "memory: chosen by .store('memory')" in explained(second)
     assert "no Headrace operator" in explained(case.source())
 
 

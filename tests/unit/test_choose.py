@@ -51,9 +51,9 @@ def test_the_operator_overrules_the_mark_and_the_mark_the_setting() -> None:
     marked = choose(KEEP, "fixed", marked="range_read", setting="aar")
     assert (marked.store, marked.reason) == ("range", "the function is marked @hr.range_read")
     named = choose(KEEP, "fixed", named="aar", marked="range_read", setting="range")
-    assert (named.store, named.reason) == ("aar", ".store('aar') says so")
+    assert (named.store, named.reason) == ("aar", "chosen by .store('aar')")
     setting = choose(FOLD, "none", setting="memory")
-    assert (setting.store, setting.reason) == ("memory", "spark.headrace.store=memory says so")
+    assert (setting.store, setting.reason) == ("memory", "chosen by spark.headrace.store=memory")
 
 
 def test_marks_follow_the_window() -> None:

@@ -131,4 +131,4 @@ def test_a_manifest_may_follow_its_parent_only() -> None:
 def test_a_segment_that_is_new_must_carry_the_new_version() -> None:
     parent = manifest(version=2, write_id="w2", parent_write_id=None, parent_version=None)
     strange = SegmentEntry(segment_name(1, 1, 7, 9), 1, 1, 0, 0, 0)
-    assert "its name says otherwise" in str(succession_problem(parent, manifest(segments=(strange,))))
+    assert "has the name of another one" in str(succession_problem(parent, manifest(segments=(strange,))))

@@ -165,7 +165,7 @@ def test_a_truncated_segment_is_named_with_its_version(blobs: MemoryBlobs) -> No
     made = commit(blobs, manifest(5))
     blobs.delete(f"{PREFIX}/{made.segments[0].name}")
     blobs.put_if_absent(f"{PREFIX}/{made.segments[0].name}", b"ab")
-    with pytest.raises(StateCorrupt, match=r"has 2 bytes, version 5 knows it with 3"):
+    with pytest.raises(StateCorrupt, match=r"has 2 bytes, and 3 in version 5"):
         restore(blobs, PREFIX, 5)
 
 

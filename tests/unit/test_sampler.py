@@ -143,7 +143,7 @@ def test_a_host_that_was_replaced_and_its_errors_are_events() -> None:
     assert texts[0] == "broken"
     assert "(pid 2)" in texts[1]
     assert texts[2] == "storage does not answer: s3://b"
-    assert {"not been heard of" in text or "is back" in text for text in texts[3:]} == {True}
+    assert {"sends no heartbeat" in text or "is back" in text for text in texts[3:]} == {True}
 
 
 def test_signs_name_the_fullest_partition_and_idle_time() -> None:

@@ -89,8 +89,8 @@ def _check_segment(blobs: Blobs, prefix: str, manifest: Manifest, segment: Segme
         ) from error
     if size != segment.size:
         raise StateCorrupt(
-            f"segment {blobs.root}/{name} has {size} bytes, version {manifest.version} knows it with "
-            f"{segment.size}",
+            f"segment {blobs.root}/{name} has {size} bytes, and {segment.size} in version "
+            f"{manifest.version}",
             hint="it was cut short or replaced: bring it back from a backup, "
             "or start again with a new checkpoint location",
         )

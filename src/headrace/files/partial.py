@@ -163,7 +163,7 @@ class PartialFile(OpenFile):
             stored = self._read_size()
             if stored != self._size:
                 raise StateCorrupt(
-                    f"segment {self.where} has {stored} bytes, its manifest knows it with {self._size}",
+                    f"segment {self.where} has {stored} bytes, and {self._size} in its manifest",
                     hint="it was cut short or replaced: bring it back from a backup, "
                     "or start again with a new checkpoint location",
                 )

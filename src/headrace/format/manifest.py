@@ -142,7 +142,7 @@ def succession_problem(parent: Manifest | None, manifest: Manifest) -> str | Non
     for segment in manifest.segments:
         parsed = parse_segment(segment.name)
         if segment.name not in named and (parsed is None or parsed.attempt.version != manifest.version):
-            return f"{segment.name} is new in version {manifest.version} but its name says otherwise"
+            return f"{segment.name} is new in version {manifest.version}, but has the name of another one"
     return None
 
 

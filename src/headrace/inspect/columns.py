@@ -83,7 +83,7 @@ def window_columns(spec: OperatorSpec) -> list[TableColumn]:
 
 
 def accumulator_parts(spec: OperatorSpec) -> list[TableColumn]:
-    """A column for each part of each accumulator, under a name that says what it is."""
+    """A column for each part of each accumulator, under a name of its kind and input."""
     columns: list[TableColumn] = []
     for index, name in enumerate(accumulator_names(spec)):
         for wire, kind in accumulator_columns(index, spec.work.accumulators[index]):

@@ -40,7 +40,7 @@ OPERATORS_SCHEMA = pa.schema(
 
 
 def operator_rows(state: State) -> list[dict[str, Any]]:
-    """One row per operator, as `OPERATORS_SCHEMA` says; an operator without a version has nulls."""
+    """One row per operator, in `OPERATORS_SCHEMA`; an operator without a version has nulls."""
     return [_operator_row(state, name) for name in state.operators]
 
 

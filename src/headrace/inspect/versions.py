@@ -90,6 +90,6 @@ def _missing(operator: str, what: str, versions: Sequence[int]) -> StateMissing:
     )
     return StateMissing(
         f"operator {operator}: {what} ({readable_versions})",
-        hint="choose one of these, or leave the version out; spark.headrace.state.retain says how many "
-        "versions are kept",
+        hint="choose one of these, or leave the version out; spark.headrace.state.retain is the number "
+        "of versions that are kept",
     )

@@ -42,7 +42,7 @@ class HostWatch:
                 )
             self._pids[machine] = host.pid
         for machine in [known for known in self._pids if known not in hosts]:
-            text = f"the host has not been heard of (pid {self._pids.pop(machine)})"
+            text = f"the host sends no heartbeat (pid {self._pids.pop(machine)})"
             hint = "its partitions move to the host of the next task"
             events.append(records.event(now_ms, f"host {machine}", "warning", text, hint))
         return events

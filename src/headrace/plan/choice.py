@@ -116,7 +116,7 @@ def _named(store: StoreName, by: str, whose: str, fitting: FittingStores) -> Cho
             f"{by}: the {store} store cannot hold the state of {whose}",
             hint=f"possible here: auto, {', '.join(fitting.named)}",
         )
-    return Choice(store, f"{by} says so")
+    return Choice(store, f"chosen by {by}")
 
 
 def _marked(pattern: Pattern, whose: str, fitting: FittingStores) -> Choice:
