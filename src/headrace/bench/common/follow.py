@@ -8,6 +8,8 @@ from typing import Any
 
 from rich.console import Console
 
+from headrace.clock import SYSTEM_CLOCK
+
 
 @dataclass(frozen=True)
 class Ran:
@@ -24,8 +26,16 @@ class Ran:
         return rows / (took_ms / 1000)
 
 
-def follow(df: Any, checkpoint: Path, title: str, console: Console, mode: str = "append") -> Ran:
-    """Writes the stream to the `noop` sink until its input ends."""
+def follow(
+    df: Any,
+    checkpoint: Path,
+    title: str,
+    console: Console,
+    mode: str = "append",
+    stop_after_s: float | None = None,
+) -> Ran:
+    """Writes the stream to the `noop` sink until its input ends, or for about so many seconds."""
+    begun_ms = SYSTEM_CLOCK.monotonic_ms()
     query = (
         df.writeStream.format("noop")
         .outputMode(mode)
@@ -46,5 +56,8 @@ def follow(df: Any, checkpoint: Path, title: str, console: Console, mode: str = 
             if rows:
                 latest = max(rows)
                 status.update(f"{title}: batch {latest + 1}, {took_ms[latest]:.0f} ms")
+            if stop_after_s is not None and SYSTEM_CLOCK.monotonic_ms() - begun_ms >= stop_after_s * 1000:
+                query.stop()
+                break
     console.print(f"{title}: {sum(took_ms.values()) / 1000:.1f} s in {len(rows)} batches")
     return Ran(query, rows, took_ms)

@@ -53,6 +53,8 @@ class RowConverter:
         ]
         self._load = tuple(loading(field.dataType) for field in schema.fields)
         self._loads_as_is = all(convert is _same for convert in self._load)
+        self._last: Any = None  # a tuple of values that cannot change, and its packed form
+        self._last_packed = b""
 
     def store(self, value: Any) -> list[Any]:
         """The stored form of a user's tuple."""
@@ -71,6 +73,15 @@ class RowConverter:
                 hint=f"pass a tuple of {', '.join(self.schema.names)}",
             )
         return [convert(item) for convert, item in zip(self._store, row, strict=True)]
+
+    def packed(self, value: Any) -> bytes:
+        """The stored form in MessagePack; a key that was read is often written next."""
+        if value is self._last and value is not None:
+            return self._last_packed
+        data = pack(self.store(value))
+        if type(value) is tuple and tuple(map(type, value)) == self._exact:
+            self._last, self._last_packed = value, data
+        return data
 
     def load(self, stored: list[Any]) -> tuple[Any, ...]:
         """The tuple that a user sees; fields that were added later are null."""

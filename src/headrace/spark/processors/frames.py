@@ -28,8 +28,9 @@ class FrameStyle:
     def input(self, block: Block, start: int, end: int) -> Iterator[pd.DataFrame]:
         if block is not self._block:
             self._block, self._frame = block, self._shown(block.table())
-        part = self._frame.iloc[start:end]
-        part.index = pd.RangeIndex(end - start)
+        part = self._frame[start:end]  # by position: the index of a block's frame is a range
+        if start:
+            part.index = pd.RangeIndex(end - start)
         yield part
 
     def _shown(self, table: pa.Table) -> pd.DataFrame:
@@ -62,7 +63,7 @@ class FrameStyle:
             yield self._batch(frames)
 
     def _batch(self, frames: list[pd.DataFrame]) -> pa.RecordBatch:
-        arrays = []
+        arrays, frames = [], _joined(frames)
         for at, field in enumerate(self._schema):
             parts = [_column(frame, field.name, at) for frame in frames]
             series = pd.concat(parts, ignore_index=True) if len(parts) > 1 else parts[0]
@@ -70,6 +71,14 @@ class FrameStyle:
                 series = series.dt.tz_localize(self._zone, ambiguous=False)
             arrays.append(pa.Array.from_pandas(series, type=field.type))
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+
+def _joined(frames: list[pd.DataFrame]) -> list[pd.DataFrame]:
+    """Frames of the same columns as one: a series per column of every small frame would take longer."""
+    labels = frames[0].columns.tolist()
+    if any(frame.columns.tolist() != labels for frame in frames):
+        return frames
+    return [pd.concat(frames, ignore_index=True)]
 
 
 def _column(frame: pd.DataFrame, name: str, at: int) -> Any:
