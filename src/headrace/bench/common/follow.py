@@ -11,6 +11,9 @@ from rich.console import Console
 from headrace.clock import SYSTEM_CLOCK
 
 
+FEWEST = 3  # batches before a query is stopped
+
+
 @dataclass(frozen=True)
 class Ran:
     """A finished query: rows and milliseconds of each batch, by batch number."""
@@ -34,7 +37,7 @@ def follow(
     mode: str = "append",
     stop_after_s: float | None = None,
 ) -> Ran:
-    """Writes the stream to the `noop` sink until its input ends, or for about so many seconds."""
+    """Writes the stream to the `noop` sink until its input ends, or for a few batches and seconds."""
     begun_ms = SYSTEM_CLOCK.monotonic_ms()
     query = (
         df.writeStream.format("noop")
@@ -56,8 +59,12 @@ def follow(
             if rows:
                 latest = max(rows)
                 status.update(f"{title}: batch {latest + 1}, {took_ms[latest]:.0f} ms")
-            if stop_after_s is not None and SYSTEM_CLOCK.monotonic_ms() - begun_ms >= stop_after_s * 1000:
+            if stop_after_s is not None and len(rows) >= FEWEST and _passed_s(begun_ms) >= stop_after_s:
                 query.stop()
                 break
     console.print(f"{title}: {sum(took_ms.values()) / 1000:.1f} s in {len(rows)} batches")
     return Ran(query, rows, took_ms)
+
+
+def _passed_s(begun_ms: float) -> float:
+    return (SYSTEM_CLOCK.monotonic_ms() - begun_ms) / 1000

@@ -74,7 +74,7 @@ class Case:
     build: Build
     other: Build | None = None
     processor: Callable[[], Any] | None = None  # has a floor
-    batches: int = 6
+    batches: int = 4
     keys: int = 200_000
 
 
@@ -98,7 +98,7 @@ class _Size:
     scale: float  # of keys
 
 
-FULL, QUICK = _Size(5_000, 50_000, 12.0, 1.0), _Size(2_500, 5_000, 3.0, 0.1)
+FULL, QUICK = _Size(5_000, 50_000, 10.0, 1.0), _Size(2_500, 5_000, 3.0, 0.1)
 
 
 def run(*, quick: bool = False, only: list[str] | None = None, console: Console | None = None) -> str:
