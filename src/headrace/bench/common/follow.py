@@ -10,7 +10,6 @@ from rich.console import Console
 
 from headrace.clock import SYSTEM_CLOCK
 
-
 FEWEST = 3  # batches before a query is stopped
 
 
