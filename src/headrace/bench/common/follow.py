@@ -8,10 +8,6 @@ from typing import Any
 
 from rich.console import Console
 
-from headrace.clock import SYSTEM_CLOCK
-
-FEWEST = 3  # batches before a query is stopped
-
 
 @dataclass(frozen=True)
 class Ran:
@@ -28,16 +24,8 @@ class Ran:
         return rows / (took_ms / 1000)
 
 
-def follow(
-    df: Any,
-    checkpoint: Path,
-    title: str,
-    console: Console,
-    mode: str = "append",
-    stop_after_s: float | None = None,
-) -> Ran:
-    """Writes the stream to the `noop` sink until its input ends, or for a few batches and seconds."""
-    begun_ms = SYSTEM_CLOCK.monotonic_ms()
+def follow(df: Any, checkpoint: Path, title: str, console: Console, mode: str = "append") -> Ran:
+    """Writes the stream to the `noop` sink until its input ends."""
     query = (
         df.writeStream.format("noop")
         .outputMode(mode)
@@ -58,12 +46,5 @@ def follow(
             if rows:
                 latest = max(rows)
                 status.update(f"{title}: batch {latest + 1}, {took_ms[latest]:.0f} ms")
-            if stop_after_s is not None and len(rows) >= FEWEST and _passed_s(begun_ms) >= stop_after_s:
-                query.stop()
-                break
     console.print(f"{title}: {sum(took_ms.values()) / 1000:.1f} s in {len(rows)} batches")
     return Ran(query, rows, took_ms)
-
-
-def _passed_s(begun_ms: float) -> float:
-    return (SYSTEM_CLOCK.monotonic_ms() - begun_ms) / 1000

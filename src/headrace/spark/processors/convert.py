@@ -51,6 +51,7 @@ class RowConverter:
             for at, field in enumerate(schema.fields)
             if type(field.dataType) in _WIDTHS
         ]
+        self._only = self._ranges[0][1:] if self.width == len(self._ranges) == 1 else None
         self._load = tuple(loading(field.dataType) for field in schema.fields)
         self._loads_as_is = all(convert is _same for convert in self._load)
         self._last: Any = None  # a tuple of values that cannot change, and its packed form
@@ -61,6 +62,10 @@ class RowConverter:
         if value is None:
             raise TypeError(f"state takes a tuple of {', '.join(self.schema.names)}, not None")
         row = value if type(value) is tuple else tuple(value)
+        if self._only is not None and len(row) == 1 and type(row[0]) is int:
+            low, high = self._only
+            if low <= row[0] <= high:
+                return [row[0]]
         if tuple(map(type, row)) == self._exact:
             for at, low, high in self._ranges:
                 if not low <= row[at] <= high:
