@@ -52,6 +52,23 @@ def test_frames_of_any_columns_become_rows(second: pd.DataFrame) -> None:
     assert returned(second, first) == rows[::-1]
 
 
+def test_a_null_of_another_key_changes_no_number() -> None:
+    large = (1 << 60) + 1
+    frames = [pd.DataFrame({"id": [number], "v": [0.0]}) for number in (large, float("nan"))]
+    assert [row["id"] for row in returned(*frames)] == [large, None]
+
+
+def test_a_frame_may_have_no_time() -> None:
+    output = T.StructType([T.StructField("at", T.TimestampType())])
+    style = FrameStyle(("id",), output, "Europe/Berlin")
+    noon = pd.Timestamp("2030-01-01 12:00:00")
+    style.add([pd.DataFrame({"at": [None]}), pd.DataFrame({"at": [noon]}), pd.DataFrame({"at": [None]})])
+    times = [at for batch in style.take() for at in batch.column("at").to_pylist()]
+    assert [at if at is None else at.hour for at in times] == [None, 11, None]
+    style.add([pd.DataFrame({"at": [None]})])
+    assert [batch.column("at").to_pylist() for batch in style.take()] == [[None]]
+
+
 def test_a_frame_without_a_column_is_refused_by_name() -> None:
     with pytest.raises(QueryError, match="v is missing"):
         returned(pd.DataFrame({"id": [1]}), pd.DataFrame({"id": [2]}))
