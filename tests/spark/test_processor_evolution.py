@@ -53,6 +53,21 @@ class Other(RunningCount):
         self.count = handle.getValueState("count", "n string")
 
 
+class Deleting(RunningCount):
+    """Without `count`, which it deletes; or with `count`, which then begins empty."""
+
+    def __init__(self, deletes: bool) -> None:
+        self.deletes = deletes
+
+    def init(self, handle: Any) -> None:
+        if self.deletes:
+            handle.deleteIfExists("count")
+            handle.deleteIfExists("never declared")
+        else:
+            handle.deleteIfExists("rest")
+        self.count = handle.getValueState("rest" if self.deletes else "count", "n long")
+
+
 def counted(processor: RunningCount) -> Any:
     return lambda df: hr.stream(df).groupBy("id").transformWithState(processor, COUNTED, "Update", "None")
 
@@ -70,6 +85,14 @@ def test_compatible_changes_are_taken_and_others_refused(spark: SparkSession, tm
     write_batches(tmp_path / "in", [[row]], 3)
     with pytest.raises(StreamingQueryException, match="note: fields are missing"):
         run(spark, tmp_path, "ck", counted(RunningCount()))
+
+
+def test_a_deleted_variable_is_never_read_again(spark: SparkSession, tmp_path: Path) -> None:
+    for number, (processor, n) in enumerate(
+        [(RunningCount(), 1), (RunningCount(), 2), (Deleting(True), 1), (Deleting(False), 1)]
+    ):
+        write_batches(tmp_path / "in", [[{"id": "a", "v": 5, "ts": FAR}]], number)
+        assert run(spark, tmp_path, "ck", counted(processor)) == Counter({("a", n): 1})
 
 
 @hr.point_update
@@ -110,8 +133,11 @@ def test_marks_choose_the_layout(spark: SparkSession) -> None:
     def marked(rows: Any, state: Any) -> Any:
         return state, rows
 
-    with pytest.raises(QueryError, match="range_read"):
-        grouped.updateInArrow(marked, "total long", "id string, total long")
+    for update in (grouped.updateInArrow, grouped.updateInPandas):
+        with pytest.raises(
+            QueryError, match=rf"range_read on a function of {update.__name__}: it gets all"
+        ):
+            update(marked, "total long", "id string, total long")
 
 
 @hr.append

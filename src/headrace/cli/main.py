@@ -121,7 +121,7 @@ def nexmark(
 @bench.command()
 def processor(
     quick: bool = typer.Option(False, help="Fewer rows, under three minutes."),
-    cases: str = typer.Option("", help="Only these, with commas between: value, list, map, frames."),
+    cases: str = typer.Option("", help="Some of value, list, map, frames, groups, arrow."),
 ) -> None:
     """User processors against PySpark's transformWithState."""
     from headrace.bench.processor.run import run as run_bench

@@ -55,11 +55,10 @@ class BlockState:
         self.written: set[tuple[int, int]] = set()
 
     def store(self, key: KeyContext) -> None:
-        """Keeps the state of a key whose calls are complete."""
-        if key.dirty:
-            self.headers[key.number] = key.entries
-            if key.reminders:
-                self.reminders[key.number] = key.reminders
+        """Keeps what the calls of a key have changed; they are complete."""
+        self.headers[key.number] = key.entries
+        if key.reminders:
+            self.reminders[key.number] = key.reminders
 
 
 class KeyContext(KeyedState):

@@ -110,10 +110,10 @@ class AsyncTask(ProcessorTask):
             rows = calls.input(block, start, end)
             for row in rows if number < last else chain(rows, continued(feed, self._calls)):
                 yield Record(context, row)
-            if is_free(context):
-                state.store(context)
-            else:
+            if not is_free(context):
                 state.in_flight.append(context)
+            elif context.dirty:
+                state.store(context)
         self._drive.controller.close_epoch(done=lambda _: self._send(state))
 
     def _state(self, keys: Keys) -> BlockState:
@@ -166,9 +166,9 @@ class AsyncTask(ProcessorTask):
         with self._lock:
             requests.begin_block(state.keys)
             for context in state.in_flight:
-                state.store(context)
-            for number, header in state.headers.items():
-                requests.put_header(number, header, state.reminders.get(number, ()))
+                if context.dirty:
+                    state.store(context)
+            requests.put_some(state.headers, state.reminders)
             for number, cell in state.written:
                 requests.at_key(number)
                 requests.write(cell, state.cells[number, cell])

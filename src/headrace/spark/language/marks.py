@@ -71,7 +71,8 @@ def range_read(func: F) -> F:
     Returns
     -------
     callable
-        The same function. Its rows are kept in the order of event time (``range``).
+        The same function. Its rows are kept in the order of event time (``range``). ``updateInArrow`` and
+        ``updateInPandas`` refuse it: their functions get all state rows of their keys.
 
     Examples
     --------

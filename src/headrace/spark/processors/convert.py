@@ -51,14 +51,21 @@ class RowConverter:
             for at, field in enumerate(schema.fields)
             if type(field.dataType) in _WIDTHS
         ]
+        self._only = self._ranges[0][1:] if self.width == len(self._ranges) == 1 else None
         self._load = tuple(loading(field.dataType) for field in schema.fields)
         self._loads_as_is = all(convert is _same for convert in self._load)
+        self._last: Any = None  # a tuple of values that cannot change, and its packed form
+        self._last_packed = b""
 
     def store(self, value: Any) -> list[Any]:
         """The stored form of a user's tuple."""
         if value is None:
             raise TypeError(f"state takes a tuple of {', '.join(self.schema.names)}, not None")
         row = value if type(value) is tuple else tuple(value)
+        if self._only is not None and len(row) == 1 and type(row[0]) is int:
+            low, high = self._only
+            if low <= row[0] <= high:
+                return [row[0]]
         if tuple(map(type, row)) == self._exact:
             for at, low, high in self._ranges:
                 if not low <= row[at] <= high:
@@ -71,6 +78,15 @@ class RowConverter:
                 hint=f"pass a tuple of {', '.join(self.schema.names)}",
             )
         return [convert(item) for convert, item in zip(self._store, row, strict=True)]
+
+    def packed(self, value: Any) -> bytes:
+        """The stored form in MessagePack; a key that was read is often written next."""
+        if value is self._last and value is not None:
+            return self._last_packed
+        data = pack(self.store(value))
+        if type(value) is tuple and tuple(map(type, value)) == self._exact:
+            self._last, self._last_packed = value, data
+        return data
 
     def load(self, stored: list[Any]) -> tuple[Any, ...]:
         """The tuple that a user sees; fields that were added later are null."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -28,8 +29,9 @@ class FrameStyle:
     def input(self, block: Block, start: int, end: int) -> Iterator[pd.DataFrame]:
         if block is not self._block:
             self._block, self._frame = block, self._shown(block.table())
-        part = self._frame.iloc[start:end]
-        part.index = pd.RangeIndex(end - start)
+        part = self._frame[start:end]  # by position: the index of a block's frame is a range
+        if start:
+            part.index = pd.RangeIndex(end - start)
         yield part
 
     def _shown(self, table: pa.Table) -> pd.DataFrame:
@@ -62,14 +64,45 @@ class FrameStyle:
             yield self._batch(frames)
 
     def _batch(self, frames: list[pd.DataFrame]) -> pa.RecordBatch:
-        arrays = []
-        for at, field in enumerate(self._schema):
-            parts = [_column(frame, field.name, at) for frame in frames]
-            series = pd.concat(parts, ignore_index=True) if len(parts) > 1 else parts[0]
-            if pa.types.is_timestamp(field.type) and field.type.tz is not None and series.dt.tz is None:
-                series = series.dt.tz_localize(self._zone, ambiguous=False)
-            arrays.append(pa.Array.from_pandas(series, type=field.type))
+        joined = _joined(frames)
+        arrays = [self._array(frames, joined, field, at) for at, field in enumerate(self._schema)]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def _array(
+        self, frames: list[pd.DataFrame], joined: pd.DataFrame | None, field: pa.Field, at: int
+    ) -> pa.Array:
+        if joined is not None:
+            column = _column(joined, field.name, at)
+            if _is_exact(column, field.type):
+                return self._converted(column, field.type)
+        columns = [_column(frame, field.name, at) for frame in frames]
+        return pa.concat_arrays([self._converted(column, field.type) for column in columns])
+
+    def _converted(self, column: pd.Series, kind: pa.DataType) -> pa.Array:
+        if _is_zoned(kind) and column.dtype.kind == "M" and column.dt.tz is None:
+            column = column.dt.tz_localize(self._zone, ambiguous=False)
+        return pa.Array.from_pandas(column, type=kind)
+
+
+def _joined(frames: list[pd.DataFrame]) -> pd.DataFrame | None:
+    """Frames of the same columns as one: a series per column of every small frame would take longer."""
+    labels = frames[0].columns.tolist()
+    if any(frame.columns.tolist() != labels for frame in frames):
+        return None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # frames of nothing but nulls; see `_is_exact`
+        return pd.concat(frames, ignore_index=True)
+
+
+def _is_exact(column: pd.Series, kind: pa.DataType) -> bool:
+    """Whether joining kept the values: pandas rounds whole numbers if another frame has a float or null."""
+    if _is_zoned(kind):
+        return bool(column.dtype.kind == "M")
+    return bool(column.dtype.kind != "f" or pa.types.is_floating(kind))
+
+
+def _is_zoned(kind: pa.DataType) -> bool:
+    return pa.types.is_timestamp(kind) and kind.tz is not None
 
 
 def _column(frame: pd.DataFrame, name: str, at: int) -> Any:

@@ -8,7 +8,7 @@ Threads: one task's thread.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 import numpy as np
@@ -128,17 +128,14 @@ class Requests:
             if keyed.reminders:
                 self._reminders += [(self._number, at) for at in keyed.reminders]
 
-    def put_header(self, number: int, header: Header | None, reminders: Iterable[int] = ()) -> None:
-        """Replaces the header of a key; None deletes it."""
-        self._headers[number] = header
-        self._reminders += [(number, at) for at in reminders]
+    def put_some(self, headers: dict[int, Header], reminders: dict[int, list[int]]) -> None:
+        """Replaces the headers of some keys of the block, by their positions."""
+        self._headers.update(headers)
+        self._reminders += [(number, at) for number, times_ms in reminders.items() for at in times_ms]
 
     def put_headers(self, headers: list[Header | None]) -> None:
         """Replaces the headers of all keys of the block; None deletes one."""
         self._headers = dict(enumerate(headers))
-
-    def put_reminders(self, times_ms: list[int]) -> None:
-        self._reminders += [(self._number, at) for at in times_ms]
 
     def end_block(self) -> None:
         """Sends what the block wrote."""

@@ -106,7 +106,15 @@ class ListVariable(ListState):  # type: ignore[misc]
         self.append_stored(items)
 
     def appendValue(self, newState: tuple[Any, ...]) -> None:
-        self.append_stored([self._slot.stamp(self._rows.store(newState))])
+        slot = self._slot
+        stored = self._rows.store(newState)
+        item = slot.stamp(stored) if slot.ttl_ms else stored
+        entry = slot.keyed.entries[slot.place]
+        if entry is not None and len(entry[1]) < LIST_CHUNK - 1:
+            entry[1].append(item)
+            slot.keyed.dirty = True
+        else:
+            self.append_stored([item])
 
     def appendList(self, newState: list[tuple[Any, ...]]) -> None:
         self.append_stored(self._stored(newState))
@@ -178,14 +186,14 @@ class MapVariable(MapState):  # type: ignore[misc]
         return next(self._live(), None) is not None
 
     def getValue(self, key: tuple[Any, ...]) -> Any:
-        stored = self._get(self._packed(key))
+        stored = self._get(self._keys.packed(key))
         return None if stored is None else self._row(self._rows.load(stored))
 
     def containsKey(self, key: tuple[Any, ...]) -> bool:
-        return self._get(self._packed(key)) is not None
+        return self._get(self._keys.packed(key)) is not None
 
     def updateValue(self, key: tuple[Any, ...], value: tuple[Any, ...]) -> None:
-        packed = self._packed(key)
+        packed = self._keys.packed(key)
         stamped = self._slot.stamp(self._rows.store(value))
         entry = self._slot.keyed.entries[self._slot.place]
         if entry is None or type(entry) is dict:
@@ -218,7 +226,7 @@ class MapVariable(MapState):  # type: ignore[misc]
             yield self._rows.load(stored)
 
     def removeKey(self, key: tuple[Any, ...]) -> None:
-        packed, entry = self._packed(key), self._slot.keyed.entries[self._slot.place]
+        packed, entry = self._keys.packed(key), self._slot.keyed.entries[self._slot.place]
         if entry is None:
             return
         if isinstance(entry, dict):
@@ -251,9 +259,6 @@ class MapVariable(MapState):  # type: ignore[misc]
             self._split(live, -(-len(live) // MAP_BUCKET))
         elif live:
             self._slot.set(live)
-
-    def _packed(self, key: tuple[Any, ...]) -> bytes:
-        return pack(self._keys.store(key))
 
     def _get(self, packed: bytes) -> Any:
         entry = self._slot.keyed.entries[self._slot.place]

@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import types as T
 
 from headrace.errors import QueryError
+from headrace.plan.choice import Pattern
 from headrace.plan.options import Options
 from headrace.plan.spec import StoreName
 from headrace.plan.work.cells import Cells, Variable
@@ -42,6 +43,16 @@ class UpdateRequest:
     def method(self) -> str:
         return "updateInPandas" if self.pandas else "updateInArrow"
 
+    def _mark(self) -> Pattern | None:
+        marked = pattern_of(self.func)
+        if marked == "range_read":
+            raise QueryError(
+                f"@hr.range_read on a function of {self.method}: it gets all state rows of its keys, so "
+                "there is no range of event time to read",
+                hint="mark it @hr.append to add state rows, or read ranges over windows with applyInArrow",
+            )
+        return marked
+
     def draw(self, options: Options) -> Blueprint:
         """Checks and plans the operator, without touching the session."""
         grouping, df = self.grouping, self.grouping.df
@@ -55,7 +66,7 @@ class UpdateRequest:
         marks = supported(df, watermarks(df))
         keys = [key for written in grouping.keys if (key := key_of(df, written)) is not None]
         fields, leaves, _ = wire_keys(list(keys), None)
-        marked = pattern_of(self.func)
+        marked = self._mark()
         appends = marked == "append"
         work = Cells((Variable("state", "list" if appends else "value", state.json()),), "none")
         spec = keyed_spec(grouping, fields, work, marks, options)

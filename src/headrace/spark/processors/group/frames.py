@@ -20,9 +20,12 @@ class GroupFrames(FrameStyle):
     def __init__(self, stage: Stage, output: T.StructType, zone: str) -> None:
         super().__init__(stage.names, output, zone)
         self._stage = stage
+        self._apart: tuple[Block | None, bool] = (None, False)  # a block, and whether its groups widen
 
     def input(self, block: Block, start: int, end: int) -> Iterator[pd.DataFrame]:
-        if _widens(block.batch.select(list(self._stage.columns))):
+        if block is not self._apart[0]:
+            self._apart = block, _widens(block.batch.select(list(self._stage.columns)))
+        if self._apart[1]:
             yield self._shown(block.table().slice(start, end - start))
         else:
             yield from super().input(block, start, end)
