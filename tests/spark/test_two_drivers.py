@@ -17,6 +17,8 @@ from typer.testing import CliRunner
 from headrace.blob.locations import Locations
 from headrace.checkpoint.beside.lease import read_lease
 from headrace.checkpoint.beside.local_files import LocalFiles
+from headrace.checkpoint.beside.record_log import RecordLog
+from headrace.checkpoint.records import SmallFiles
 from headrace.checkpoint.runs import claim_run
 from headrace.cli.main import app
 from headrace.plan.times import TIMES
@@ -73,6 +75,35 @@ def test_a_driver_that_was_overtaken_stops(
     with pytest.raises(StreamingQueryException, match="was taken over by run 2"):
         query.processAllAvailable()
     assert [row[0] for row in rows] == [0, 1]
+
+
+@pytest.mark.parametrize("bridge", ["jvm", "python"])
+def test_a_batch_that_another_driver_has_committed_reaches_no_second_sink(
+    case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bridge: str
+) -> None:
+    """A driver reads Spark's commit log, and is slow; the other one commits the batch meanwhile."""
+    case.spark.conf.set("spark.headrace.bridge", bridge)
+    case.feed(("a", 0, 1.0))
+    case.feed(("a", 1, 1.0))
+    case.run(case.totals())
+    names = [name for name in ("1", ".1.crc") if (case.checkpoint / "commits" / name).exists()]
+    for name in names:
+        (case.checkpoint / "commits" / name).rename(tmp_path / name)
+
+    def slow(files: SmallFiles, operator: str) -> RecordLog:
+        for name in names:
+            (tmp_path / name).rename(case.checkpoint / "commits" / name)
+        names.clear()
+        return RecordLog(files, operator)
+
+    monkeypatch.setattr("headrace.coordinator.operators.RecordLog", slow)
+    rows: Rows = []
+    with pytest.raises(StreamingQueryException, match="batch 1 is committed already: another start"):
+        case.run(case.totals(), lambda batch, _: rows.extend(batch.collect()))
+    assert not names, "the query has begun a batch"
+    assert rows == []
+    case.feed(("a", 2, 1.0))
+    assert case.run(case.totals()) == [(2, "a", 3, 3.0)]
 
 
 def test_a_lease_leaves_with_its_query(case: Case, live: tuple[StreamingQuery, Rows]) -> None:

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from rich.console import Console
 
 from headrace.bench.commit.input import KINDS, Load, write
-from headrace.bench.commit.report import Outcome, growth, ratios_of
+from headrace.bench.commit.pace_report import ENDS, Arrival, Paced
+from headrace.bench.commit.pace_report import ratios_of as pace_ratios
+from headrace.bench.commit.report import OF_LATENCY, Outcome, growth, ratios_of, report
 from headrace.bench.commit.run import far_storage
+from headrace.bench.commit.throttled import arrivals_of
 from headrace.host.process.main import open_by_name
 from headrace.spark.task import task
 from headrace.testing.simulation.model import SPEC
@@ -48,6 +55,57 @@ def test_few_batches_have_no_99th_percentile() -> None:
     slow, fast = steady(500.0, batches=99), steady(100.0, batches=99)
     measured = {("large", "async", "lr4"): fast, ("large", "spark", "lr4"): slow}
     assert {name.partition(".")[0] for name in ratios_of(["lr4"], measured)} == {"throughput_vs_spark"}
+
+
+def test_a_short_run_prints_no_ratio_of_speeds() -> None:
+    fast, slow = steady(10.0, critical=4.0, batches=3), steady(50.0, critical=80.0, batches=3)
+    measured = {
+        ("small", "sync", "lr4"): slow,
+        ("small", "async", "lr4"): fast,
+        ("large", "async", "lr4"): fast,
+        ("large", "spark", "lr4"): slow,
+    }
+    quiet = Console(quiet=True)
+    line = json.loads(report(["lr4"], ["async", "spark"], measured, [], 1 << 20, quiet, is_short=True))
+    assert {name.partition(".")[0] for name in line["ratios"]} == {OF_LATENCY}
+    assert line["p99_ms"] == {}
+
+
+def paced(*took_ms: float, records: int = 4_500, growth: float = 1.0) -> Paced:
+    sizes = [records] * (len(took_ms) - ENDS) + [round(records * growth)] * ENDS
+    return Paced([Arrival(size, ms) for size, ms in zip(sizes, took_ms, strict=True)])
+
+
+def test_a_throttled_run_has_its_distribution_and_its_growth() -> None:
+    run = paced(*map(float, range(1, 101)), growth=1.5)
+    assert run.p99_ms == pytest.approx(99.01)
+    assert run.distribution_ms["50"] == pytest.approx(50.5)
+    assert run.size_growth == 1.5
+    assert run.kb_per_s == pytest.approx((90 * 4_500 + 10 * 6_750) * 65 / 5_050)
+
+
+def test_throttled_sides_are_compared_from_a_hundred_batches_on() -> None:
+    ours, other = paced(*[100.0] * 100), paced(*[300.0] * 100)
+    assert pace_ratios({(1_500, "async", "lr4"): ours, (1_500, "spark", "lr4"): other}) == {
+        "p99_vs_spark.lr4.1500": 3.0,
+        "mean_vs_spark.lr4.1500": 3.0,
+    }
+    short = paced(*[300.0] * 99)
+    assert pace_ratios({(1_500, "async", "lr4"): ours, (1_500, "spark", "lr4"): short}) == {}
+    assert short.p99_ms is None
+
+
+def test_a_batch_without_records_does_not_count() -> None:
+    def batch(number: int, start: str | None, end: str) -> Any:
+        source = SimpleNamespace(startOffset=start, endOffset=end)
+        return SimpleNamespace(batchId=number, sources=[source], durationMs={"triggerExecution": 70})
+
+    progress = [
+        batch(0, "null", '{"records": 90}'),
+        batch(1, '{"records": 90}', '{"records": 90}'),
+        batch(2, '{"records": 90}', '{"records": 150}'),
+    ]
+    assert arrivals_of(progress) == {0: Arrival(90, 70.0), 2: Arrival(60, 70.0)}
 
 
 def test_the_plain_name_is_the_worst_query() -> None:

@@ -5,16 +5,20 @@ RocksDB reads as many values when windows end as Headrace's store gives out rows
 
 from __future__ import annotations
 
+import time
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from headrace.bench.stores.cost import Cost, Used
 from headrace.bench.stores.events import BOUND_US, batches, rows_of, spec_of
 from headrace.bench.stores.gadget import accesses_of
 from headrace.bench.stores.headrace import StoreDriver
 from headrace.bench.stores.rocksdb import RocksReplay
+from headrace.bench.stores.run import measured
 
 BATCHES, EVENTS, MEMORY = 12, 15_000, 8 << 20
 
@@ -41,6 +45,33 @@ def replayed(name: str, folder: Path) -> list[int]:
     counts = [replay.batch(accesses.batch(batch)) for batch in batches(name, BATCHES, EVENTS)]
     replay.close()
     return counts
+
+
+@pytest.mark.parametrize("name", ["tumbling_incremental", "tumbling_holistic"])
+def test_time_inside_of_rocksdb_is_a_part_of_the_batches(name: str, tmp_path: Path) -> None:
+    """Gets and writes by RocksDB's statistics, scans by the clock; none of the loops that fill a batch."""
+    replay, accesses = RocksReplay(tmp_path, counted=True), accesses_of(name)
+    begun, inside = time.monotonic(), [replay.inside_s]
+    for batch in batches(name, BATCHES, EVENTS):
+        replay.batch(accesses.batch(batch))
+        inside.append(replay.inside_s)
+    whole = time.monotonic() - begun
+    replay.close()
+    assert all(after > before for before, after in pairwise(inside))
+    assert 0 < inside[-1] < whole
+
+
+def test_the_binding_counts_on_neither_side() -> None:
+    cost = Cost(ours=Used(1.0, 0.5, 0.5), theirs=Used(10.0, 8.0, 1.0, inside_s=2.5), events=1_000_000)
+    assert cost.binding_share == 0.75
+    assert cost.cpu_us == (1.0, 3.0)
+    assert cost.ratio == 3.0
+
+
+def test_few_batches_have_no_slowest_of_a_thousand() -> None:
+    seconds = [0.002] * 999
+    assert measured([0.1], seconds, 50_000).p999_ms is None
+    assert measured([0.1], [*seconds, 0.002], 50_000).p999_ms == pytest.approx(2.0)
 
 
 @pytest.mark.parametrize("name", one_of_three("incremental"))

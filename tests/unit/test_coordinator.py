@@ -110,6 +110,22 @@ def test_an_earlier_run_cannot_begin_a_batch_beside_a_later_one(view: View, cloc
         earlier.begin(replace(BEGIN, batch=1))
 
 
+def test_a_start_whose_first_batch_another_start_has_committed_takes_nothing(
+    view: View, clock: ManualClock
+) -> None:
+    """It read Spark's commit log before the other start committed the batch."""
+    first, late = Coordinator(view, clock), Coordinator(view, clock)
+    first.begin(BEGIN)
+    commit(first, 0, 0, 1)
+    view.files.write("commits/0", "v1")
+    before = dict(view.files.texts)
+    view.run = "late"
+    with pytest.raises(Fenced, match="batch 0 is committed already: another start"):
+        late.begin(replace(BEGIN, run="late"))
+    assert view.files.texts == before, "neither the record nor the lease is its own"
+    late.begin(replace(BEGIN, run="late", batch=1))
+
+
 def test_progress_has_the_time_of_the_record(view: View, clock: ManualClock) -> None:
     put = view.files.put
 

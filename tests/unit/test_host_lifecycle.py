@@ -22,6 +22,7 @@ from host_fakes import counting
 from pyarrow import flight
 
 from headrace.coordinator.core import Coordinator
+from headrace.coordinator.placing.machines import HostReport
 from headrace.coordinator.server import CoordinatorServer
 from headrace.errors import HostUnavailable
 from headrace.host.process import hung
@@ -30,6 +31,7 @@ from headrace.host.process.lifecycle import HostAddress, ensure_host, environmen
 from headrace.host.process.locks import lock_within, remove_socket, socket_path
 from headrace.host.process.settings import HostPaths, HostSettings
 from headrace.plan.times import TIMES
+from headrace.spark.driver.host_calls import stop_host
 from headrace.wire.calls import call, connect
 from headrace.wire.client import Connections, HostClient
 from headrace.wire.contract import Ticket
@@ -334,6 +336,24 @@ def test_a_deep_folder_gets_a_short_socket(tmp_path: Path, monkeypatch: pytest.M
     remove_socket(path)
     assert not path.parent.exists()
     assert socket_path(Path("/x"), "h.sock") == Path("/x/h.sock")
+
+
+@pytest.mark.parametrize("when", ["it runs", "it was killed"])
+def test_the_driver_leaves_no_folder_of_sockets(
+    settings: HostSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    """A killed host removes neither of its two sockets, and nobody starts another one after it."""
+    short = Path(tempfile.mkdtemp(prefix="t-"))
+    monkeypatch.setenv("TMPDIR", str(short))
+    host = ensure_host(replace(settings, local=str(tmp_path / ("d" * 120))))
+    assert len(list(short.glob("hr-*"))) == 2
+    if when == "it was killed":
+        os.kill(host.pid, signal.SIGKILL)
+        gone(host.pid)
+    stop_host(HostReport(host.pid, {"unix": host.address, "door": host.door}, {}), SECRET)
+    gone(host.pid)
+    assert list(short.iterdir()) == []
+    short.rmdir()
 
 
 def belongs_to_another(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

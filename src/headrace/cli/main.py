@@ -228,13 +228,23 @@ def shared(
 
 @bench.command()
 def commit(
-    quick: Annotated[bool, typer.Option("--quick", help="Fewer batches; about eight minutes.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer batches; under three minutes.")] = False,
     queries: Annotated[str, typer.Option(help="Some of them only, such as lr2,cm1.")] = "",
+    throttled: Annotated[
+        bool,
+        typer.Option("--throttled", help="Instead, batches as records arrive; two hours."),
+    ] = False,
+    trigger: Annotated[float, typer.Option(help="Seconds between throttled batches.")] = 3.0,
 ) -> None:
     """MiSA's four queries in every commit mode on slow storage, and in Spark alone."""
     from headrace.bench.commit.run import run as run_bench
+    from headrace.bench.commit.throttled import run as run_throttled
 
-    typer.echo(run_bench(quick=quick, only=[name for name in queries.split(",") if name]))
+    only = [name for name in queries.split(",") if name]
+    if throttled:
+        typer.echo(run_throttled(quick=quick, only=only, trigger_s=trigger))
+    else:
+        typer.echo(run_bench(quick=quick, only=only))
 
 
 @bench.command()

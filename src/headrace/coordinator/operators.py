@@ -26,6 +26,7 @@ from headrace.checkpoint.records import (
 from headrace.clock import SYSTEM_CLOCK, Clock
 from headrace.coordinator.belonging import followed, settle_owner
 from headrace.coordinator.claims import StageClaims, used_twice
+from headrace.coordinator.committed import refuse_committed
 from headrace.coordinator.leases import Leases
 from headrace.coordinator.placing.pins import Home
 from headrace.coordinator.planned import Base, EndedTask, PlanRequest, TimesRequest, base_by_id, newest_base
@@ -149,6 +150,7 @@ class TrackedOperator:
             raise Fenced(f"run {request.run} of query {request.query} is over")
         files = self._view.checkpoint_files(request.query)
         records = RecordLog(files, request.spec.name)
+        refuse_committed(files, request.batch)
         stored = records.record
         fresh = request.new or (stored is None and self._view.started_fresh(request.query))
         location = state_location(request.location, files.root)

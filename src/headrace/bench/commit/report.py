@@ -12,6 +12,7 @@ from rich.console import Console
 from headrace.bench.common import report as common
 
 P99_SAMPLES = 100
+OF_LATENCY = "critical_path_sync_over_async"  # requests to slow storage, whatever the speed of the machine
 
 
 @dataclass(frozen=True)
@@ -101,20 +102,26 @@ def _by_query(
 
 def report(
     names: Sequence[str],
-    spark_sides: Sequence[str],
+    sides: Sequence[str],
     outcomes: Mapping[tuple[str, str, str], Outcome],
     failed: Sequence[str],
     memory_bytes: int,
     console: Console,
+    *,
+    is_short: bool = False,
 ) -> str:
-    """Prints the tables and returns the JSON line."""
+    """Prints the tables and returns the JSON line; a short run has no ratio of speeds."""
     _show_critical(names, outcomes, console)
-    _show_large(names, ["async", "upload", *spark_sides, "floor"], outcomes, console)
+    _show_large(names, sides, outcomes, console)
+    ratios = ratios_of(names, outcomes)
+    if is_short:
+        console.print("a short run checks that all sides run; it prints no ratio of speeds")
+        ratios = {name: value for name, value in ratios.items() if name.startswith(OF_LATENCY)}
     ours = {".".join(key): one for key, one in outcomes.items() if one.host_peak_bytes}
     large = {f"{side}.{name}": one for (load, side, name), one in outcomes.items() if load == LARGE}
     return common.last_line(
         "commit",
-        ratios_of(names, outcomes),
+        ratios,
         critical_ms={name: round(one.critical_median_ms, 2) for name, one in ours.items()},
         p99_ms={name: round(one.p99_ms) for name, one in large.items() if one.p99_ms},
         rows_per_s={name: round(one.rows_per_s) for name, one in large.items()},

@@ -54,25 +54,29 @@ class Scale:
     """The loads: small batches as from a trigger of 3 s, a long series of them, and large ones."""
 
     small: Load
-    long: Load  # LR2 only
+    long: Load | None  # LR2 only
     large: Load
     large_join: Load  # LR2: one record is thirty rows of Spark's state on either side of the join
     warm: Load  # Spark's warm-up
     rounds: int = 1  # how often the large batches run in each commit mode, in turn
     spark_sides: tuple[str, ...] = ("spark",)
+    is_short: bool = False  # checks that all sides run: too few batches for ratios of speeds
 
     def loads(self, query: str) -> dict[str, Load]:
         loads = {"small": self.small, "large": self.large, "warm": self.warm}
-        return {**loads, "large": self.large_join, "long": self.long} if query == "lr2" else loads
+        if query != "lr2":
+            return loads
+        return {**loads, "large": self.large_join, **({"long": self.long} if self.long else {})}
 
 
 NORMAL, HEAVY = 4_500, 7_500  # 1500 and 2500 records/s, a trigger of 3 s
 QUICK = Scale(
-    small=Load(10, NORMAL, 3),
-    long=Load(30, NORMAL, 10),
-    large=Load(7, 300_000, 3),
-    large_join=Load(10, NORMAL, 4),
-    warm=Load(4, NORMAL, 0),
+    small=Load(6, NORMAL, 3),
+    long=None,
+    large=Load(4, 100_000, 2),
+    large_join=Load(4, NORMAL, 2),
+    warm=Load(2, NORMAL, 0),
+    is_short=True,
 )
 FULL = Scale(
     small=Load(40, NORMAL, 10),
@@ -89,11 +93,15 @@ TITLES = {"spark": ROCKSDB.title, "changelog": CHANGELOG.title, FLOOR.name: FLOO
 
 def run(*, quick: bool = False, only: Sequence[str] = (), console: Console | None = None) -> str:
     """Runs the benchmark and returns its JSON line."""
+    return measure_all(QUICK if quick else FULL, names_of(only), console or Console(stderr=True))
+
+
+def names_of(only: Sequence[str]) -> list[str]:
+    """The queries to run, in their order; all of them without a selection."""
     unknown = sorted(set(only) - set(NAMES))
     if unknown:
         raise QueryError(f"no query is called {', '.join(unknown)}", hint=f"choose from {', '.join(NAMES)}")
-    names = [name for name in NAMES if not only or name in only]
-    return measure_all(QUICK if quick else FULL, names, console or Console(stderr=True))
+    return [name for name in NAMES if not only or name in only]
 
 
 def measure_all(scale: Scale, names: Sequence[str], console: Console) -> str:
@@ -107,7 +115,10 @@ def measure_all(scale: Scale, names: Sequence[str], console: Console) -> str:
             bench.measure_ours(spark, names)
         with bench.session("spark", ROCKSDB.settings) as spark:
             bench.measure_spark(spark, names)
-    return report(names, scale.spark_sides, bench.outcomes, bench.failed, MEMORY_BYTES, console)
+    sides = ["async", "upload", *scale.spark_sides, "floor"]
+    return report(
+        names, sides, bench.outcomes, bench.failed, MEMORY_BYTES, console, is_short=scale.is_short
+    )
 
 
 @contextmanager
@@ -151,7 +162,7 @@ class Bench:
         for name in names:
             for mode in ("sync", "async"):
                 self._try(self._ours, spark, "small", mode, name)
-        if "lr2" in names:
+        if "lr2" in names and self.scale.long:
             self._try(self._ours, spark, "long", "async", "lr2")
         for _ in range(self.scale.rounds):
             for name in names:

@@ -3,17 +3,16 @@
 Both sides have the same events in the same batches with the same memory. Headrace's store does the
 operator's work and commits every batch to its files. RocksDB replays the accesses of Gadget's operator and
 keeps no log. Throughput comes from a pass of large batches, latency from a second pass of small batches.
-Each side has its own process, and the sides take turns.
+Each side has its own process, and the sides take turns. A third pass measures CPU time: of Headrace's
+store, and of RocksDB without its binding (`cost.py`).
 """
 
 from __future__ import annotations
 
 import gc
 import tempfile
-from collections.abc import Callable, Generator, Sequence
-from contextlib import AbstractContextManager, closing
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import islice
 from pathlib import Path
 
@@ -21,42 +20,38 @@ import numpy as np
 from rich.console import Console
 
 from headrace.bench.common import report
-from headrace.bench.common.turns import Turn
-from headrace.bench.stores.events import NAMES, batches, rows_of, spec_of
-from headrace.bench.stores.gadget import accesses_of
-from headrace.bench.stores.headrace import StoreDriver
-from headrace.bench.stores.rocksdb import MEMORY_BYTES, RocksReplay
+from headrace.bench.stores.cost import Cost, cost_of
+from headrace.bench.stores.events import NAMES
+from headrace.bench.stores.rocksdb import MEMORY_BYTES
+from headrace.bench.stores.sides import Steps, headrace_steps, rocksdb_steps, turn_of
 from headrace.clock import SYSTEM_CLOCK
 from headrace.errors import QueryError
-from headrace.host.process.lifecycle import MEMORY_SETTINGS
 
+P999_SAMPLES = 1000
 WARM_UP = 3  # unmeasured first batches of each pass
 TURN = 250  # batches of one side before the other side's turn, because the machine's speed varies
 QUIET_S = 0.2  # pause before a turn, for the other side's background work
 
-Step = Callable[[], int]  # one batch; everything unmeasured is done before the function is returned
-Steps = Generator[Step, None, None]
-Side = Callable[[str, Path, int, int], Steps]  # workload, folder, batches, events of each
-
 
 @dataclass(frozen=True)
 class Scale:
-    """Batches and their events: of the throughput pass, of the latency pass."""
+    """Batches and their events: of the throughput pass, of the latency pass, of the pass for CPU time."""
 
     large: tuple[int, int]
     small: tuple[int, int]
+    cost: tuple[int, int]
 
 
-FULL = Scale(large=(43, 50_000), small=(3_003, 1_000))
-QUICK = Scale(large=(9, 50_000), small=(153, 1_000))
+FULL = Scale(large=(43, 50_000), small=(3_003, 1_000), cost=(23, 50_000))
+QUICK = Scale(large=(9, 50_000), small=(153, 1_000), cost=(9, 50_000))
 
 
 @dataclass(frozen=True)
 class Measured:
-    """Events per second, and the time of the slowest batch in a thousand."""
+    """Events per second, and the time of the slowest batch in a thousand; None of fewer batches."""
 
     events_per_s: float
-    p999_ms: float
+    p999_ms: float | None
 
 
 def run(*, quick: bool = False, only: Sequence[str] = (), console: Console | None = None) -> str:
@@ -72,23 +67,25 @@ def run(*, quick: bool = False, only: Sequence[str] = (), console: Console | Non
 
 
 def measure_all(names: Sequence[str], scale: Scale, console: Console) -> str:
-    ours, theirs = {}, {}
+    ours, theirs, costs = {}, {}, {}
     for name in names:
         with console.status(name):
             ours[name], theirs[name] = _measure(name, scale)
+            costs[name] = cost_of(name, *scale.cost)
         console.print(f"{name}: {ours[name].events_per_s:,.0f} against {theirs[name].events_per_s:,.0f}")
-    return _report(names, ours, theirs, console)
+    return _report(names, ours, theirs, costs, console)
 
 
 def _measure(name: str, scale: Scale) -> tuple[Measured, Measured]:
     """Headrace, and RocksDB."""
     large, small = (_seconds(name, *size) for size in (scale.large, scale.small))
-    ours, theirs = (_measured(*both, scale.large[1]) for both in zip(large, small, strict=True))
+    ours, theirs = (measured(*both, scale.large[1]) for both in zip(large, small, strict=True))
     return ours, theirs
 
 
-def _measured(large: Sequence[float], small: Sequence[float], events: int) -> Measured:
-    return Measured(len(large) * events / sum(large), float(np.quantile(small, 0.999)) * 1000)
+def measured(large: Sequence[float], small: Sequence[float], events: int) -> Measured:
+    p999_ms = float(np.quantile(small, 0.999)) * 1000 if len(small) >= P999_SAMPLES else None
+    return Measured(len(large) * events / sum(large), p999_ms)
 
 
 def _seconds(name: str, count: int, events: int) -> tuple[list[float], list[float]]:
@@ -97,8 +94,8 @@ def _seconds(name: str, count: int, events: int) -> tuple[list[float], list[floa
     theirs: list[float] = []
     with (
         tempfile.TemporaryDirectory(prefix="headrace-bench-") as folder,
-        _turn(partial(_opened, _headrace, name, Path(folder), count, events)) as our_turn,
-        _turn(partial(_opened, _rocksdb, name, Path(folder), count, events)) as their_turn,
+        turn_of(headrace_steps, name, Path(folder), count, events) as our_turn,
+        turn_of(rocksdb_steps, name, Path(folder), count, events) as their_turn,
     ):
         while len(theirs) < count:
             for took, turn in ((ours, our_turn), (theirs, their_turn)):
@@ -107,67 +104,47 @@ def _seconds(name: str, count: int, events: int) -> tuple[list[float], list[floa
     return ours[WARM_UP:], theirs[WARM_UP:]
 
 
-def _turn(opens: Callable[[], AbstractContextManager[Steps]]) -> Turn:
-    """A process with the host's memory settings, which stores of both kinds have in the engine."""
-    return Turn(opens, MEMORY_SETTINGS)
-
-
-def _opened(side: Side, name: str, folder: Path, count: int, events: int) -> AbstractContextManager[Steps]:
-    """Opens a side in its process.
-
-    A measured batch creates objects, very many on RocksDB's side. They are collected between the turns and
-    not in the time of a batch.
-    """
-    gc.disable()
-    return closing(side(name, folder, count, events))
-
-
 def _take_turn(steps: Steps) -> list[float]:
     gc.collect()
     return [_timed(step) for step in islice(steps, TURN)]
 
 
-def _timed(step: Step) -> float:
+def _timed(step: Callable[[], int]) -> float:
     started_ms = SYSTEM_CLOCK.monotonic_ms()
     step()
     return (SYSTEM_CLOCK.monotonic_ms() - started_ms) / 1000
 
 
-def _headrace(name: str, folder: Path, count: int, events: int) -> Steps:
-    spec = spec_of(name)
-    with closing(StoreDriver(spec, folder, MEMORY_BYTES)) as driver:
-        for batch in batches(name, count, events):
-            rows, watermark_us = rows_of(batch, spec), batch.watermark_us if spec.window else None
-            yield partial(driver.batch, rows, watermark_us)
-
-
-def _rocksdb(name: str, folder: Path, count: int, events: int) -> Steps:
-    accesses = accesses_of(name)
-    with closing(RocksReplay(folder)) as replay:
-        for batch in batches(name, count, events):
-            operations = accesses.batch(batch)
-            yield partial(replay.batch, operations)
-
-
 def _report(
-    names: Sequence[str], ours: dict[str, Measured], theirs: dict[str, Measured], console: Console
+    names: Sequence[str],
+    ours: dict[str, Measured],
+    theirs: dict[str, Measured],
+    costs: dict[str, Cost],
+    console: Console,
 ) -> str:
+    p999 = {name: (ours[name].p999_ms, theirs[name].p999_ms) for name in names}
     rows = [
         [
             name,
             *(f"{side[name].events_per_s:,.0f}" for side in (ours, theirs)),
-            *(f"{side[name].p999_ms:,.1f}" for side in (ours, theirs)),
+            *("" if ms is None else f"{ms:,.1f}" for ms in p999[name]),
+            f"{costs[name].binding_share:.0%}",
+            *(f"{us:.2f}" for us in costs[name].cpu_us),
         ]
         for name in names
     ]
-    columns = ("", "Headrace events/s", "RocksDB events/s", "Headrace p99.9 ms", "RocksDB p99.9 ms")
-    report.show(console, "Gadget's operators, store alone", columns, rows)
+    columns = [f"{side} {what}" for what in ("events/s", "p99.9 ms") for side in ("Headrace", "RocksDB")]
+    columns += ["binding", "Headrace CPU µs/event", "RocksDB CPU µs/event, no binding"]
+    report.show(console, "Gadget's operators, store alone", ["", *columns], rows)
     ratios = {name: ours[name].events_per_s / theirs[name].events_per_s for name in names}
-    ratios.update({f"{name}_p999": theirs[name].p999_ms / ours[name].p999_ms for name in names})
+    ratios.update({f"{name}_p999": b / a for name, (a, b) in p999.items() if a and b})
+    ratios.update({f"{name}_inside": costs[name].ratio for name in names})
     return report.last_line(
         "stores",
         ratios,
         events_per_s={name: [round(side[name].events_per_s) for side in (ours, theirs)] for name in names},
-        p999_ms={name: [round(side[name].p999_ms, 2) for side in (ours, theirs)] for name in names},
+        p999_ms={name: [None if ms is None else round(ms, 2) for ms in of] for name, of in p999.items()},
+        binding_share={name: round(costs[name].binding_share, 2) for name in names},
+        cpu_us_per_event={name: [round(us, 3) for us in costs[name].cpu_us] for name in names},
         memory_mb=report.mb(MEMORY_BYTES),
     )

@@ -65,12 +65,15 @@ def one_at_a_time(path: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def socket_path(folder: Path, name: str) -> Path:
-    """Where a Unix socket can lie: in `folder`, or where that is too deep, in a short 0700 directory."""
+def socket_path(folder: Path, name: str, temporary: str | None = None) -> Path:
+    """Where a Unix socket can lie: in `folder`, or where that is too deep, in a short 0700 directory.
+
+    That directory is made in `temporary`, or where temporary files go.
+    """
     path = folder / name
     if len(os.fsencode(path)) <= _SOCKET_PATH_MAX:
         return path
-    return Path(tempfile.mkdtemp(prefix=_SHORT)) / name  # mkdtemp makes it 0700
+    return Path(tempfile.mkdtemp(prefix=_SHORT, dir=temporary)) / name  # mkdtemp makes it 0700
 
 
 def remove_socket(path: Path) -> None:

@@ -75,8 +75,8 @@ class Host:
         self._settings = settings
         self._paths = paths
         self._farewell = Farewell()
-        self._socket = socket_path(paths.folder, f"{paths.socket_stem}{os.getpid():x}.sock")
-        self._door = socket_path(paths.folder, f"{paths.socket_stem}{os.getpid():x}-door.sock")
+        self._sockets: list[Path] = []
+        self._temporary = tempfile.gettempdir()  # the machine's; stores get a folder of this host's
         self._servers: list[HostServer] = []
         self._doors: list[Listener | Gate] = []
 
@@ -110,18 +110,30 @@ class Host:
         return opener(self._settings.memory_bytes, self._settings.folder)
 
     def _listen(self, core: HostCore) -> dict[str, str]:
-        address, secret = f"grpc+unix://{self._socket}", self._settings.secret
+        # Only now: nobody knows the folders of a host that is killed before it is ready.
+        flight, plain = self._new_socket(".sock"), self._new_socket("-door.sock")
+        address, secret = f"grpc+unix://{flight}", self._settings.secret
         door = Door(core.service, core.errors, HintDoor(core.service, secret))
         self._servers.append(HostServer(core, address, self._settings.secret))
-        self._open_door(Listener(unix_socket(self._door), secret, door))
-        addresses = {"unix": address, "door": str(self._door)}
+        self._open_door(Listener(unix_socket(plain), secret, door))
+        addresses = {"unix": address, "door": str(plain)}
         if self._settings.tcp:
             host = address_towards(self._settings.coordinator)
-            gate = self._open_door(Gate(tcp_socket(host), self._settings.secret, self._socket))
+            gate = self._open_door(Gate(tcp_socket(host), self._settings.secret, flight))
             addresses["tcp"] = f"grpc+tcp://{host}:{gate.port}"
             opened = self._open_door(Listener(tcp_socket(host), secret, door))
             addresses["tcp_door"] = f"{host}:{opened.port}"
         return addresses
+
+    def _new_socket(self, end: str) -> Path:
+        name = f"{self._paths.socket_stem}{os.getpid():x}{end}"
+        path = socket_path(self._paths.folder, name, self._temporary)
+        self._sockets.append(path)
+        return path
+
+    def _remove_sockets(self) -> None:
+        for path in self._sockets:
+            remove_socket(path)
 
     def _open_door(self, door: Entrance) -> Entrance:
         self._doors.append(door)
@@ -143,8 +155,7 @@ class Host:
             server.shutdown()
         if service is not None:
             service.close()
-        remove_socket(self._socket)
-        remove_socket(self._door)
+        self._remove_sockets()
         shutil.rmtree(self._paths.scratch, ignore_errors=True)
         log.info("gone")
 
@@ -153,8 +164,7 @@ class Host:
 
         def end() -> None:
             log.error("shutdown took too long; ending at once")
-            remove_socket(self._socket)
-            remove_socket(self._door)
+            self._remove_sockets()
             shutil.rmtree(self._paths.scratch, ignore_errors=True)
             os._exit(1)
 

@@ -26,15 +26,16 @@ def status_of(host: HostReport, secret: str) -> dict[str, Any]:
 
 
 def stop_host(host: HostReport, secret: str) -> None:
-    """Stops the host; removes the socket of one that was killed."""
+    """Stops the host; removes the sockets of one that was killed."""
     address = _address(host)
     if not address:
         return
     try:
         _called(address, secret, "stop")
     except HeadraceError:
-        if address.startswith(_UNIX):  # a killed host cannot remove its own socket
+        if address.startswith(_UNIX):  # a killed host cannot remove its own sockets
             remove_socket(Path(address.removeprefix(_UNIX)))
+            remove_socket(Path(host.addresses["door"]))
 
 
 def _address(host: HostReport) -> str | None:
