@@ -42,11 +42,12 @@ class OrderedModel:
             mine.sort(
                 key=lambda row: (row.time_us, self._marks(row), row.value is not None, row.value or 0)
             )
-            made += [
-                shown(key, part[0].time_us, part[-1].time_us + 1, part)
-                for part in self._windows(mine)
-                if before is None or part[-1].time_us > before
-            ]
+            for part in self._windows(mine):
+                marked = self.window.count or self._marks(part[-1])
+                known_us = part[-1].time_us + (0 if marked else self.window.width_us)
+                if known_us <= watermark_us and (before is None or known_us > before):
+                    end_us = part[-1].time_us + 1 if marked else known_us
+                    made.append(shown(key, part[0].time_us, end_us, part))
         return sorted(made)
 
     def _marks(self, row: Row) -> bool:
@@ -56,7 +57,12 @@ class OrderedModel:
         count, step = self.window.count, self.window.step
         if count:
             return [rows[at : at + count] for at in range(0, len(rows) - count + 1, step)]
-        ends = [at + 1 for at, row in enumerate(rows) if self._marks(row)]
+        gap_us, after = self.window.width_us, [*rows, None][1:]
+        ends = [
+            at + 1
+            for at, (row, other) in enumerate(zip(rows, after, strict=True))
+            if self._marks(row) or (gap_us and (other is None or other.time_us > row.time_us + gap_us))
+        ]
         return [rows[start:end] for start, end in zip([0, *ends], ends, strict=False)]
 
 
@@ -101,6 +107,7 @@ WINDOWS = {
     "sliding": Window(0, count=4, step=2),
     "each": Window(0, count=2, step=1),
     "marker": Window(0, marker="v0"),
+    "marker or gap": Window(3 * SECOND, marker="v0"),
 }
 ROWS = st.builds(
     Row,
@@ -208,3 +215,14 @@ def test_a_compaction_that_leaves_nothing_writes_no_file(tmp_path: Path) -> None
     while lab.compact():
         pass
     assert lab.epoch([Row(0, 5 * SECOND, 1)], 6 * SECOND) != []
+
+
+def test_a_shorter_delay_of_the_watermark_loses_no_row(tmp_path: Path) -> None:
+    """The width of a bucket followed from the delay, so that a start with another one dropped rows."""
+    spec = replace(keeping(WINDOWS["tumbling"]), store="aur", delays_ms=(100_000,))
+    lab = StoreLab(spec, tmp_path)
+    lab.epoch([Row(1, at * SECOND, at) for at in (1, 12, 23)], 0)
+    lab.spec = replace(spec, delays_ms=(0,))
+    lab.reopen()
+    lab.epoch([], 10 * SECOND)
+    assert [row[3] for row in lab.epoch([], 30 * SECOND)] == [3]
