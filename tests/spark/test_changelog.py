@@ -132,6 +132,9 @@ def test_what_would_go_wrong_silently_is_refused(spark: SparkSession, tmp_path: 
         hr.stream(changes.where(F.rand() > 0.5)).name("b").groupBy("n").agg(k=hr.count())
     with pytest.raises(QueryError, match="takes plain rows"):
         hr.stream(changes).name("b").dropDuplicates("n")
+    for left, right in ((df, changes), (changes, df.select("k"))):
+        with pytest.raises(QueryError, match="takes plain rows"):
+            hr.stream(left).name("b").join(hr.stream(right), on="k")
     seconds = hr.stream(changes).name("b").groupBy(hr.tumbling("1 second", on=F.timestamp_seconds("n")))
     with pytest.raises(QueryError, match="no event time"):
         seconds.agg(k=hr.count(), emit="changes")

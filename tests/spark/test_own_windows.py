@@ -114,6 +114,23 @@ def test_windows_by_count_and_up_to_a_marker(spark: SparkSession, tmp_path: Path
         "JOIN range(0, 400, 4) AS w(first) ON place >= first AND place < first + 10 "
         "GROUP BY k, first HAVING count(*) = 10",
     )
+    silent = run(
+        rows.groupBy("k", hr.ended_by("done", gap="15 seconds"))
+        .agg(**aggregates)
+        .select("k", seconds("window.start"), seconds("window.end"), "n", "total", "middle"),
+        tmp_path / "s",
+    )
+    ordered = "PARTITION BY k ORDER BY ts, coalesce(done, false), id"
+    apart = "epoch_us(ts) - epoch_us(lag(ts) OVER w) > 15000000 OR lag(coalesce(done, false)) OVER w"
+    assert flat(silent) == in_duckdb(
+        table,
+        "SELECT k, epoch_us(min(ts)), "
+        "epoch_us(max(ts)) + CASE WHEN bool_or(done) THEN 1 ELSE 15000000 END, "
+        "count(*), sum(id)::BIGINT, median(id) "
+        f"FROM (SELECT *, sum(begins::INT) OVER ({ordered}) AS session "
+        f"FROM (SELECT *, coalesce({apart}, true) AS begins FROM clicks WHERE {past} "
+        f"WINDOW w AS ({ordered}))) GROUP BY k, session",
+    )
     marked = run(rows.groupBy("k", hr.ended_by("done")).agg(**aggregates).select(*shown), tmp_path / "m")
     order = "ORDER BY ts, coalesce(done, false), id"
     rows_before = "ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
@@ -209,6 +226,8 @@ def test_what_cannot_be_a_window_is_refused(spark: SparkSession, tmp_path: Path)
         rows.groupBy("k", hr.rows(3, 4)).agg(n=hr.count())
     with pytest.raises(QueryError, match="emitted when they are complete"):
         rows.groupBy("k", hr.rows(3)).agg(emit="changes", n=hr.count())
+    with pytest.raises(QueryError, match="never last"):
+        rows.groupBy("k", hr.ended_by("done", gap="0 seconds")).agg(n=hr.count())
     with pytest.raises(QueryError, match="is a bigint"):
         rows.groupBy("k", hr.ended_by("id")).agg(n=hr.count())
     with pytest.raises(QueryError, match="the gap of a session, id, is a bigint"):

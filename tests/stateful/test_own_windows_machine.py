@@ -46,11 +46,11 @@ class OrderedModel:
         before, self.watermark_us = self.watermark_us, watermark_us
         made = []
         for key in sorted({row.key for row in self.rows}):
-            made += [
-                shown(key, part[0].time_us, part[-1].time_us + 1, part)
-                for part in self._windows(self._in_order(key, watermark_us))
-                if before is None or part[-1].time_us > before
-            ]
+            for part in self._over(key, watermark_us):
+                known_us = self._known_us(part)
+                if before is None or known_us > before:
+                    end_us = part[-1].time_us + 1 if self._closes(part[-1]) else known_us
+                    made.append(shown(key, part[0].time_us, end_us, part))
         return sorted(made)
 
     def table(self) -> Counter[tuple[str, int, int | None]]:
@@ -58,12 +58,22 @@ class OrderedModel:
         assert self.watermark_us is not None
         waiting = [row for row in self.rows if row.time_us > self.watermark_us]
         for key in {row.key for row in self.rows}:
-            mine = self._in_order(key, self.watermark_us)
-            windows = self._windows(mine)
-            waiting += mine[
-                len(windows) * self.window.step if self.window.count else sum(map(len, windows)) :
-            ]
+            over = self._over(key, self.watermark_us)
+            gone = len(over) * self.window.step if self.window.count else sum(map(len, over))
+            waiting += self._in_order(key, self.watermark_us)[gone:]
         return Counter((name_of(row.key), row.time_us, row.value) for row in waiting)
+
+    def _over(self, key: int, watermark_us: int) -> list[list[Row]]:
+        """The windows whose end the watermark has passed."""
+        parts = self._windows(self._in_order(key, watermark_us))
+        return [part for part in parts if self._known_us(part) <= watermark_us]
+
+    def _known_us(self, part: list[Row]) -> int:
+        """The watermark that ends the window: of its last row, or of the end of its gap."""
+        return part[-1].time_us + (0 if self._closes(part[-1]) else self.window.width_us)
+
+    def _closes(self, row: Row) -> bool:
+        return bool(self.window.count) or self._marks(row)
 
     def _in_order(self, key: int, watermark_us: int) -> list[Row]:
         mine = [row for row in self.rows if row.key == key and row.time_us <= watermark_us]
@@ -77,7 +87,12 @@ class OrderedModel:
         count, step = self.window.count, self.window.step
         if count:
             return [rows[at : at + count] for at in range(0, len(rows) - count + 1, step)]
-        ends = [at + 1 for at, row in enumerate(rows) if self._marks(row)]
+        gap_us, after = self.window.width_us, [*rows, None][1:]
+        ends = [
+            at + 1
+            for at, (row, other) in enumerate(zip(rows, after, strict=True))
+            if self._marks(row) or (gap_us and (other is None or other.time_us > row.time_us + gap_us))
+        ]
         return [rows[start:end] for start, end in zip([0, *ends], ends, strict=False)]
 
 
@@ -122,6 +137,7 @@ WINDOWS = {
     "sliding": Window(0, count=4, step=2),
     "each": Window(0, count=2, step=1),
     "marker": Window(0, marker="v0"),
+    "marker or gap": Window(3 * SECOND, marker="v0"),
 }
 ROWS = st.builds(
     Row,
@@ -280,3 +296,14 @@ def test_a_compaction_that_leaves_nothing_writes_no_file(tmp_path: Path) -> None
     while lab.compact():
         pass
     assert lab.epoch([Row(0, 5 * SECOND, 1)], 6 * SECOND) != []
+
+
+def test_a_shorter_delay_of_the_watermark_loses_no_row(tmp_path: Path) -> None:
+    """The width of a bucket followed from the delay, so that a start with another one dropped rows."""
+    spec = replace(keeping(WINDOWS["tumbling"]), store="aur", delays_ms=(100_000,))
+    lab = StoreLab(spec, tmp_path)
+    lab.epoch([Row(1, at * SECOND, at) for at in (1, 12, 23)], 0)
+    lab.spec = replace(spec, delays_ms=(0,))
+    lab.reopen()
+    lab.epoch([], 10 * SECOND)
+    assert [row[3] for row in lab.epoch([], 30 * SECOND)] == [3]

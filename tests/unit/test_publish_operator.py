@@ -23,6 +23,7 @@ from headrace.plan.spec import (
     Window,
     WindowJoin,
 )
+from headrace.plan.work.joins.stream_join import StreamJoin
 from headrace.testing import FaultyBlobs, ManualClock, seeded_outcomes
 
 SPEC = OperatorSpec(
@@ -176,6 +177,13 @@ def test_the_digest_changes_with_the_rows() -> None:
     ]
     digests = {spec_digest(replace(SPEC, **change)) for change in changed}
     assert len(digests | {spec_digest(SPEC)}) == 5
+
+
+def test_another_width_of_a_joins_buckets_is_refused() -> None:
+    """Sections are numbered by the width: with another one, rows would be of the other side."""
+    spec = replace(SPEC, work=StreamJoin("inner", (), (), 0, 60_000_000, 4_000_000), window=None)
+    wider = replace(spec, work=replace(spec.work, bucket_us=5_000_000))
+    assert differences(spec, wider) == ["the width of its buckets was 4 s, is now 5 s"]
 
 
 def test_the_number_of_partitions_may_change() -> None:

@@ -116,7 +116,9 @@ def _window(window: Window | None) -> str:
     if window is None:
         return "none"
     if window.marker is not None:
-        return "rows up to a marker"
+        return "rows up to a marker" + (
+            f" or a gap of {_seconds(window.width_us)}" if window.width_us else ""
+        )
     if window.count:
         return f"{window.count} rows every {window.step} rows"
     offset = f" offset by {_seconds(window.offset_us)}" if window.offset_us else ""

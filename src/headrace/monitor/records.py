@@ -101,7 +101,8 @@ def window_text(window: Window | None) -> str:
     if window is None:
         return "none"
     if window.marker is not None:
-        return "rows up to a marker"
+        gap = f" or a gap of {_duration(window.width_us)}" if window.width_us else ""
+        return f"rows up to a marker{gap}"
     if window.count:
         return f"{window.count} rows" + (f" every {window.step}" if window.step != window.count else "")
     if window.session:

@@ -19,7 +19,7 @@ class Window:
     Session: lasts from the first row of a key to `width` after its last row; the width is the gap.
     With `until` each row has an end of its own, the width is 0, and the latest end is that of the session.
     Settled: `count` rows of a key in the order of event time, a window every `step` rows; or all rows up to
-    the next one that is a marker. The width is 0.
+    the next one that is a marker, or that no row follows within `width`. Without a gap the width is 0.
     A closed window accepts late rows for `lateness_us`. `ends` only affects reading ahead.
     """
 

@@ -23,11 +23,8 @@ def supported(
 
     Only operators that take changes may follow a changelog.
     """
-    if not takes_changes and changelog_of(df) is not None:
-        raise QueryError(
-            "this operator takes plain rows, and its input is a changelog",
-            hint='write emit="changes" below, or aggregate the changelog with groupBy(…).agg(…)',
-        )
+    if not takes_changes:
+        refuse_changelog(df)
     policy = str(df.sparkSession.conf.get("spark.sql.streaming.multipleWatermarkPolicy", "min")).lower()
     if len(marks) > 1 and policy != "min":
         raise QueryError(
@@ -35,6 +32,15 @@ def supported(
             hint="Headrace goes by the slowest: set spark.sql.streaming.multipleWatermarkPolicy to min",
         )
     return marks
+
+
+def refuse_changelog(df: DataFrame) -> None:
+    """Raises if the stream is a changelog."""
+    if changelog_of(df) is not None:
+        raise QueryError(
+            "this operator takes plain rows, and its input is a changelog",
+            hint='write emit="changes" below, or aggregate the changelog with groupBy(…).agg(…)',
+        )
 
 
 def emit_of(requested: Emit | None, window: TimeWindow | None, marks: tuple[Watermark, ...]) -> Emit:

@@ -18,6 +18,7 @@ from headrace.spark.language.internals import same_micros
 
 _DAY_US = 86_400_000_000
 SLICES_MAX = 10_000  # of one window
+ENDLESS = "sessions with a gap of {} never last"
 
 
 @dataclass(frozen=True, eq=False)
@@ -254,20 +255,22 @@ def window_of(window: TimeWindow, df: DataFrame) -> Window:
     if isinstance(window, Session) and isinstance(window.gap, Column):
         return Window(0, session=True, lateness_us=lateness)
     if isinstance(window, Session):
-        gap = _positive(df, window.gap, "sessions with a gap of {} never last", "the gap of a session")
+        gap = positive_micros(df, window.gap, ENDLESS, "the gap of a session")
         return Window(gap, session=True, lateness_us=lateness)
     if not isinstance(window, Tumbling | Sliding):
         hint = "write hr.tumbling(…), hr.sliding(…), hr.session(…), hr.rows(…) or hr.custom_window(…)"
         raise QueryError(f"{window!r} is not a window", hint=hint)
-    width = _positive(df, window.width, "a window of {} has no width", "the width of a window")
+    width = positive_micros(df, window.width, "a window of {} has no width", "the width of a window")
     slide = width
     if isinstance(window, Sliding):
-        slide = _positive(df, window.slide, "windows that slide by {} stand still", "the slide of a window")
+        wrong = "windows that slide by {} stand still"
+        slide = positive_micros(df, window.slide, wrong, "the slide of a window")
     offset = micros(df, window.offset, "the offset of a window") % slide
     return _checked(Window(width, offset, slide if slide != width else 0, lateness_us=lateness), window)
 
 
-def _positive(df: DataFrame, duration: str | timedelta, wrong: str, where: str) -> int:
+def positive_micros(df: DataFrame, duration: str | timedelta, wrong: str, where: str) -> int:
+    """A duration above zero in microseconds; `wrong` describes another one."""
     us = micros(df, duration, where)
     if us <= 0:
         raise QueryError(wrong.format(duration), hint="write a duration above zero")

@@ -1,15 +1,16 @@
-"""Windows over rows in the order of event time: a number of rows, or all rows up to a marker."""
+"""Windows over rows in the order of event time: a number of rows, or all rows up to a marker or a gap."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import ClassVar
 
 from pyspark.sql import Column, DataFrame
 
 from headrace.errors import QueryError
 from headrace.plan.spec import Window
-from headrace.spark.language.windows import TimeWindow
+from headrace.spark.language.windows import ENDLESS, TimeWindow, positive_micros
 
 ROWS_MAX = 100_000
 
@@ -60,9 +61,12 @@ class Marked(TimeWindow):
     emits_once: ClassVar[bool] = True
 
     marker: str | Column
+    gap: str | timedelta | None
 
     def planned(self, df: DataFrame, lateness_us: int) -> Window:
-        return Window(0, marker="")  # the request names the input
+        where = "the gap of a session"
+        gap_us = 0 if self.gap is None else positive_micros(df, self.gap, ENDLESS, where)
+        return Window(gap_us, marker="")  # the request names the input
 
 
 def rows(count: int, every: int | None = None, on: str | Column | None = None) -> Counted:
@@ -99,18 +103,23 @@ def rows(count: int, every: int | None = None, on: str | Column | None = None) -
     return Counted(on, "0 seconds", count, count if every is None else every)
 
 
-def ended_by(marker: str | Column, *, on: str | Column | None = None) -> Marked:
-    """Sessions of each key that end with a marker row, in the order of event time.
+def ended_by(
+    marker: str | Column, gap: str | timedelta | None = None, *, on: str | Column | None = None
+) -> Marked:
+    """Sessions of each key that end with a marker row, or with a gap, in the order of event time.
 
     A session has all rows of its key behind the last marker, up to and with the next one. The watermark
     must have passed a row before it counts, so that the order of arrival does not matter. Of rows with
-    equal times the marker is the last. A session without a marker is not emitted, and its rows stay in
-    state.
+    equal times the marker is the last. Without ``gap`` a session that has no marker is not emitted, and its
+    rows stay in state.
 
     Parameters
     ----------
     marker : str or Column
         A boolean, true in the last row of a session, such as ``F.col("action") == "logout"``.
+    gap : str or timedelta, optional
+        For how long a key must be silent until its session is over without a marker, such as
+        ``"30 minutes"``. Rows that are a gap apart are of one session, as in ``session``.
     on : str or Column, optional
         The event time; by default the watermark's column, as for ``tumbling``.
 
@@ -118,7 +127,8 @@ def ended_by(marker: str | Column, *, on: str | Column | None = None) -> Marked:
     -------
     Marked
         A window to pass to ``groupBy``; it appears in the output as ``window: struct<start, end>``: from
-        the time of its first row to a microsecond after that of its marker.
+        the time of its first row to a microsecond after that of its marker, or to the end of the gap behind
+        its last row.
 
     Examples
     --------
@@ -128,4 +138,4 @@ def ended_by(marker: str | Column, *, on: str | Column | None = None) -> Marked:
     >>> rows.groupBy("user", hr.ended_by(F.col("amount") == 0)).agg(n=hr.count())
     DataFrame[user: string, window: struct<start:timestamp,end:timestamp>, n: bigint]
     """
-    return Marked(on, "0 seconds", marker)
+    return Marked(on, "0 seconds", marker, gap)

@@ -28,12 +28,22 @@ def in_order(of_row: I64, groups: int, keys: Sequence[U64]) -> tuple[I64, I64]:
     return order, offsets
 
 
-def cut(window: Window, order: I64, offsets: I64, marked: Flags) -> Cut:
-    """Cuts the rows of each group into windows; `marked` flags the markers among the ordered rows."""
+def cut(window: Window, order: I64, offsets: I64, lasts: Flags) -> Cut:
+    """Cuts the rows of each group into windows; `lasts` flags the last rows of sessions."""
     counts = np.diff(offsets)
     if window.marker is None:
         return _counted(window.count, window.step, order, offsets, counts)
-    return _marked(order, offsets, counts, marked)
+    return _up_to(order, offsets, counts, lasts)
+
+
+def silent_after(gap_us: int, times_us: I64, offsets: I64, watermark_us: int) -> Flags:
+    """Which of the ordered rows no row of their group follows within the gap."""
+    ends = times_us + gap_us
+    nexts = np.append(times_us[1:], 0)
+    last = np.zeros(len(times_us), np.bool_)
+    last[offsets[1:][np.diff(offsets) > 0] - 1] = True
+    silent: Flags = np.where(last, ends <= watermark_us, nexts > ends)
+    return silent
 
 
 def _counted(many: int, step: int, order: I64, offsets: I64, counts: I64) -> Cut:
@@ -47,14 +57,14 @@ def _counted(many: int, step: int, order: I64, offsets: I64, counts: I64) -> Cut
     return Cut(order[rows], np.repeat(np.arange(len(group)), many), order[kept], offsets_kept)
 
 
-def _marked(order: I64, offsets: I64, counts: I64, marked: Flags) -> Cut:
-    """Windows that end with a marker; rows behind the last one of a group wait."""
+def _up_to(order: I64, offsets: I64, counts: I64, lasts: Flags) -> Cut:
+    """Windows that end with a last row; rows behind the last one of a group wait."""
     group = np.repeat(np.arange(len(counts)), counts)
-    after = np.zeros(len(counts), np.int64)  # rows of the group up to its last marker
-    at = np.flatnonzero(marked)
+    after = np.zeros(len(counts), np.int64)  # rows of the group in whole windows
+    at = np.flatnonzero(lasts)
     after[group[at]] = at - offsets[group[at]] + 1
     whole = np.arange(len(order)) - offsets[group] < after[group]
-    window = np.concatenate([[0], np.cumsum(marked)])[:-1]  # markers ahead of a row number its window
+    window = np.concatenate([[0], np.cumsum(lasts)])[:-1]  # last rows ahead of a row number its window
     kept = np.flatnonzero(~whole)
     kept_offsets = np.concatenate([[0], np.cumsum(counts - after)])
     return Cut(order[whole], window[whole], order[kept], kept_offsets)

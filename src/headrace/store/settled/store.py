@@ -3,7 +3,8 @@
     rows ─▶ waiting (`WaitingRows`) ─▶ the watermark passes them ─▶ open windows (`OpenRows`) ─▶ groups
 
 Invariants: a row is in one of the two stores. It moves in the epoch whose watermark passes it, with all
-other such rows of its key, in the order of event time. So windows do not depend on arrival.
+other such rows of its key, in the order of event time. So windows do not depend on arrival. Where sessions
+end after a gap, the first store has a row until the gap is over, and then names its key to the second one.
 Threads: as `store.base.contract` describes.
 """
 
@@ -25,7 +26,15 @@ from headrace.store.base.share import Part, PartialShare, Share
 from headrace.store.rows.groups import Computations
 from headrace.store.rows.kept_layout import KeptLayout, subset
 from headrace.store.segments.reader import Segment
-from headrace.store.settled.open_rows import OPEN, OpenRows, Ordering, Whole, open_kind, open_spec
+from headrace.store.settled.open_rows import (
+    OPEN,
+    OpenRows,
+    Ordering,
+    Watermarks,
+    Whole,
+    open_kind,
+    open_spec,
+)
 from headrace.store.settled.waiting import waiting_rows
 
 HALF = Part(1, 2)  # of the share, for each of the two stores
@@ -92,8 +101,10 @@ class SettledStore(Store):
 
     def gather(self, watermark_us: int | None) -> Gathered:
         """Moves the rows that the watermark passes, and gathers both stores."""
-        due = self.waiting.due(watermark_us)
-        self._whole = [self.open.advance(part) for part in _by_key(self._layout, due)]
+        if watermark_us is not None:
+            due = self.waiting.due(watermark_us)
+            passed = Watermarks(self.watermark_us, watermark_us)
+            self._whole = [self.open.advance(part, passed) for part in _by_key(self._layout, due)]
         waiting, opened = self.waiting.gather(watermark_us), self.open.gather(watermark_us)
         spilled = (*waiting.spilled, *opened.spilled)
         return Gathered(self.files, (*opened.sections, *waiting.sections), spilled)

@@ -179,6 +179,7 @@ class StreamJoin(Work):
     def describe(self, inputs: Inputs) -> Description:
         sides = (column_parts("left column", self.left), column_parts("right column", self.right))
         traits = (("the join", self.how), ("the interval", self._interval), ("its moment", self.meets))
+        traits = (*traits, ("the width of its buckets", f"{self.bucket_us / 1e6:g} s"))
         return Description(traits, sides)
 
     @property

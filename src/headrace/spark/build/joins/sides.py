@@ -13,7 +13,7 @@ from headrace.errors import QueryError, did_you_mean
 from headrace.plan.spec import LEFT
 from headrace.spark.build.joins.keys import Key
 from headrace.spark.build.joins.rows import Carried, carried
-from headrace.spark.build.parts import supported
+from headrace.spark.build.parts import refuse_changelog, supported
 from headrace.spark.language.columns import Resolved, case_insensitive, resolve
 from headrace.spark.language.plans import Watermark, operators_below, watermarks
 from headrace.spark.language.windows import is_wall_time
@@ -48,6 +48,8 @@ def check_sides(sides: Sides) -> None:
             f"operator {min(twice)} is on both sides of the join",
             hint="two operators need two names: .name(…); one operator cannot be read twice",
         )
+    for side in sides:
+        refuse_changelog(side.df)
 
 
 def marks_of(sides: Sides, without: str) -> tuple[Watermark, ...]:

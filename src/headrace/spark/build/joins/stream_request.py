@@ -38,8 +38,8 @@ Duration = str | timedelta
 Bounds = tuple[int, int]
 
 BUCKETS = 16  # a row is stored at most a sixteenth of its time too long
-BUCKET_MIN_US = 100_000
-UNTIL_BUCKET_MIN_US = 10_000_000  # how long rows live is not known beforehand
+BUCKET_MIN_US = 1_000_000
+UNTIL_BUCKET_US = 10_000_000  # how long rows live is not known beforehand
 _TIME_HINT = 'name both: times=("<event time>", "<event time>")'
 
 
@@ -78,7 +78,7 @@ class StreamJoinRequest:
         columns, inputs = zip(*(plan.add(rest[n], times[n]) for n in (LEFT, RIGHT)), strict=True)
         until, ending = self._until(plan, columns[RIGHT], rest[RIGHT], inputs[RIGHT])
         fields, leaves, key_outputs = wire_keys(keys)
-        work = self._work(columns, bounds, marks, until)
+        work = self._work(columns, bounds, until)
         spec = OperatorSpec(
             name=parts.join_name(sides, self.name),
             keys=tuple(fields),
@@ -135,14 +135,12 @@ class StreamJoinRequest:
         (leaf,) = flatten(end.column, end.type, end.nullable, end.name, is_key=False)
         return plan.more(leaf, used), end.column.isNotNull()
 
-    def _work(
-        self, columns: Any, bounds: Bounds | None, marks: Sequence[Watermark], until: str | None
-    ) -> StreamJoin:
+    def _work(self, columns: Any, bounds: Bounds | None, until: str | None) -> StreamJoin:
         lower, upper = (None, None) if bounds is None or until is not None else bounds
         work = StreamJoin(
             self.how, columns[LEFT], columns[RIGHT], lower, upper, meets=self.meets, until=until
         )
-        return replace(work, bucket_us=bucket_us(work, [mark.delay_ms for mark in marks]))
+        return replace(work, bucket_us=bucket_us(work))
 
 
 def bounds_of(
@@ -208,15 +206,12 @@ def times_of(
     return marks, [parts.time_of_side(side, name, None, _TIME_HINT) for side, name in named]
 
 
-def bucket_us(work: StreamJoin, delays_ms: Sequence[int]) -> int:
-    """The width of a bucket; rows are stored for their interval and for the watermark's delay."""
+def bucket_us(work: StreamJoin) -> int:
+    """The width of a bucket, by the interval alone: the watermark's delay may change."""
     if work.until is not None:
-        return max(4000 * max(delays_ms), UNTIL_BUCKET_MIN_US)
-    kept = [work.keeps_us(side) for side in (LEFT, RIGHT)]
-    known = [keeps for keeps in kept if keeps is not None]
-    if not known:
-        return 0
-    return max((max(0, *known) + 1000 * max(delays_ms)) // BUCKETS, BUCKET_MIN_US)
+        return UNTIL_BUCKET_US
+    known = [keeps for side in (LEFT, RIGHT) if (keeps := work.keeps_us(side)) is not None]
+    return max(max(known) // BUCKETS, BUCKET_MIN_US) if known else 0
 
 
 def spelled(how: Any) -> Matching:
