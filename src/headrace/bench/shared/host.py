@@ -17,6 +17,7 @@ import pyarrow as pa
 from headrace.bench.shared.rows import batch_of, hashes_of, partitions_of
 from headrace.clock import SYSTEM_CLOCK
 from headrace.host.process.main import open_by_name
+from headrace.plan.partitions.layouts import Layout, first_layout, origin_of
 from headrace.plan.spec import OperatorSpec
 from headrace.row.arrays import I64
 from headrace.wire.contract import StateService, Ticket
@@ -34,6 +35,7 @@ class Far:
     gbps: float = 5.0
     disk: str = ""
     fill: str = "ranges"
+    log: str = ""  # the file to which every request is appended
 
     def open(self, memory_bytes: int, local: Path) -> StateService:
         return open_by_name(self.service)(memory_bytes, local)
@@ -43,8 +45,8 @@ class Far:
         """The state service, as a host's settings name it."""
         if self.latency_ms is None:
             return NEAR
-        disk = f"&disk={self.disk}" if self.disk else ""
-        return f"{FAR}?latency_ms={self.latency_ms}&gbps={self.gbps}&fill={self.fill}{disk}"
+        rest = [f"&{name}={value}" for name, value in (("disk", self.disk), ("log", self.log)) if value]
+        return f"{FAR}?latency_ms={self.latency_ms}&gbps={self.gbps}&fill={self.fill}{''.join(rest)}"
 
 
 @dataclass(frozen=True)
@@ -57,13 +59,19 @@ class Batch:
 
 
 class Host:
-    """One start of the query."""
+    """One start of the query, with one operator, in the newest of its layouts."""
 
     def __init__(
-        self, spec: OperatorSpec, location: Path, local: Path, memory_bytes: int, far: Far, start: str
+        self,
+        spec: OperatorSpec,
+        location: Path,
+        service: StateService,
+        start: str,
+        layouts: Sequence[Layout] = (),
     ) -> None:
         self._spec, self._location, self._start = spec, str(location), start
-        self.service = far.open(memory_bytes, local)
+        self._layouts = layouts or first_layout(spec.partitions)
+        self.service = service
         self._pool = ThreadPoolExecutor(spec.partitions, "task")
 
     def batch(self, number: int, keys: I64) -> Batch:
@@ -79,13 +87,23 @@ class Host:
         result_ms = max(at for at, _ in ended) - begun
         return Batch(result_ms, max(commit for _, commit in ended), len(keys))
 
+    def visit(self, number: int) -> None:
+        """Opens all partitions for a batch, and leaves them as they are."""
+
+        def task(partition: int) -> None:
+            self.service.begin(self._ticket(number, partition)).abort()
+
+        list(self._pool.map(task, range(self._spec.partitions)))
+
+    def _ticket(self, number: int, partition: int) -> Ticket:
+        base = number - 1 if number else None
+        place = (self._start, QUERY, self._spec, partition, number, base, number + 1, self._location, 2)
+        by_range, origin = self._layouts[-1].by_range, origin_of(self._layouts, base)
+        return Ticket(*place, by_range=by_range, origin=origin)
+
     def _task(self, number: int, partition: int, rows: pa.RecordBatch) -> tuple[float, float]:
         """When the last result came, and how long the commit took."""
-        base = number - 1 if number else None
-        ticket = Ticket(
-            self._start, QUERY, self._spec, partition, number, base, number + 1, self._location, 2
-        )
-        transaction = self.service.begin(ticket)
+        transaction = self.service.begin(self._ticket(number, partition))
         try:
             transaction.apply(rows)
             for _ in transaction.finish([]):
@@ -97,6 +115,6 @@ class Host:
             raise
         return result, SYSTEM_CLOCK.monotonic_ms() - result
 
-    def close(self) -> None:
+    def leave(self) -> None:
+        """Ends its tasks; the service may have other operators."""
         self._pool.shutdown()
-        self.service.close()
