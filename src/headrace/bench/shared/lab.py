@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 
 from headrace.bench.shared.host import Batch, Far, Host
+from headrace.bench.shared.jobs import Job
 from headrace.plan.partitions.layouts import Layout, first_layout
-from headrace.plan.spec import OperatorSpec
 from headrace.rows.arrays import I64
 
 LOAD_ROWS = 1_000_000
@@ -40,11 +40,11 @@ FULL = Size(350_000, 4, 3, (1_000, 10_000, 100_000), 300, 20, 256 << 20, 20_000)
 
 @dataclass
 class State:
-    """A state on the disk, its operator, its layouts, and its next batch."""
+    """A state on the disk, its job, its layouts, and its next batch."""
 
     location: Path
     keys: int
-    spec: OperatorSpec
+    job: Job
     layouts: Sequence[Layout]
     batches: int = 0
 
@@ -72,31 +72,22 @@ class Lab:
     def __init__(self, folder: Path, memory_bytes: int) -> None:
         self.folder, self._memory_bytes, self._starts = folder, memory_bytes, 0
 
-    def state(self, name: str, spec: OperatorSpec, keys: int) -> State:
-        """A new state, whose rows are already on the disk."""
-        state = State(self.folder / name, keys, spec, first_layout(spec.partitions))
-        with self.host(state, Far()) as host:
+    def state(self, name: str, job: Job, keys: int, far: Far | None = None) -> State:
+        """A new state, with a row of every key."""
+        state = State(self.folder / name, keys, job, first_layout(job.specs[0].partitions))
+        with self.host(state, far or Far()) as host:
             state.load(host)
         return state
 
     @contextmanager
     def host(self, state: State, far: Far) -> Iterator[Host]:
         """A new start on an empty machine, which is given up at the end."""
-        with self.hosts([state], far) as (host,):
-            yield host
-
-    @contextmanager
-    def hosts(self, states: Sequence[State], far: Far) -> Iterator[list[Host]]:
-        """A new start of a query with several operators."""
         self._starts += 1
         local = self.folder / f"local-{self._starts}"
         service = far.open(self._memory_bytes, local)
-        start = f"start-{self._starts}"
-        hosts = [Host(each.spec, each.location, service, start, each.layouts) for each in states]
+        host = Host(state.job, state.location, service, f"start-{self._starts}", state.layouts)
         try:
-            yield hosts
+            yield host
         finally:
-            for host in hosts:
-                host.leave()
-            service.close()
+            host.close()
             shutil.rmtree(local, ignore_errors=True)

@@ -6,11 +6,10 @@ from collections import Counter
 from typing import Any
 
 from headrace.bench.common import report
-from headrace.bench.shared.host import QUERY, Far
-from headrace.bench.shared.lab import Lab, Size, State
+from headrace.bench.shared.host import Far
+from headrace.bench.shared.jobs import Totals
+from headrace.bench.shared.lab import Lab, Size
 from headrace.bench.shared.requests import logged
-from headrace.bench.shared.rows import spec_of
-from headrace.plan.partitions.layouts import first_layout
 
 OPERATORS = 3
 PARTITIONS = 8
@@ -23,28 +22,16 @@ def count_openings(lab: Lab, size: Size) -> dict[str, Any]:
 
 
 def _count(lab: Lab, name: str, keys: int) -> dict[str, Any]:
-    states = _loaded(lab, f"opened-{name}", keys)
+    job = Totals.of(PARTITIONS, OPERATORS)
+    state = lab.state(f"opened-{name}", job, keys, Far(0.0))  # its host leaves a roll-up behind
     log = lab.folder / f"{name}.requests"
-    with lab.hosts(states, Far(0.0, log=str(log))) as hosts:
-        for host, state in zip(hosts, states, strict=True):
-            host.visit(state.batches)
+    with lab.host(state, Far(0.0, log=str(log))) as host:
+        host.visit(state.batches)
     requests = list(logged(log))
     read = {request.name for request in requests if request.operation in ("get", "range")}
     return {
-        "state_mb": report.mb(states[0].nbytes),
+        "state_mb": report.mb(state.nbytes),
         "objects_read": len(read),
         "segments_read": sum("/segments/" in each for each in read),
         "requests": dict(Counter(request.operation for request in requests)),
     }
-
-
-def _loaded(lab: Lab, folder: str, keys: int) -> list[State]:
-    """States of one query, with the roll-up that its host leaves behind."""
-    specs = [spec_of(f"totals{number}", PARTITIONS) for number in range(OPERATORS)]
-    layouts = first_layout(PARTITIONS)
-    states = [State(lab.folder / folder, keys, spec, layouts) for spec in specs]
-    with lab.hosts(states, Far(0.0)) as hosts:
-        for host, state in zip(hosts, states, strict=True):
-            state.load(host)
-        hosts[0].service.ended([QUERY])
-    return states

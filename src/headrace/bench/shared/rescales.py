@@ -1,14 +1,14 @@
 """The first batch with another number of partitions, against one that downloads all segments first.
 
 Each change is a new start on an empty machine, from 4 partitions to 8 and back. What a rescale itself
-writes is counted: segments beside the one that each partition commits.
+writes is counted: segments beside the one that each operator commits per partition.
 """
 
 from __future__ import annotations
 
 import statistics
 from collections import defaultdict
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -55,19 +55,19 @@ def measure_rescales(lab: Lab, state: State, latency_ms: float, size: Size) -> R
                 log = lab.folder / f"{way}-{fill}-{latency_ms:g}-{repeat}.requests"
                 far = Far(latency_ms, fill=fill, log=str(log))
                 rescales.ms[way, fill].append(_rescale(lab, state, partitions, far, size.touched[0]))
-                rescales.segments += _beside_commits(log, partitions)
+                rescales.segments += _beside_commits(log, partitions * len(state.job.specs))
     return rescales
 
 
 def _rescale(lab: Lab, state: State, partitions: int, far: Far, touched: int) -> float:
     """The first batch of a start with so many partitions."""
-    state.spec = replace(state.spec, partitions=partitions)
+    state.job = state.job.with_partitions(partitions)
     state.layouts = rescaled(state.layouts, state.batches - 1, partitions)
     with lab.host(state, far) as host:
         return state.next(host, uniform, touched).result_ms
 
 
-def _beside_commits(log: Path, partitions: int) -> int:
-    """Segments written beside the one that each partition commits."""
+def _beside_commits(log: Path, committed: int) -> int:
+    """Segments written beside those that the batch commits."""
     puts = [each.name for each in logged(log) if each.operation == "put" and "/segments/" in each.name]
-    return len(puts) - partitions
+    return len(puts) - committed

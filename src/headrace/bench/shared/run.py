@@ -1,4 +1,4 @@
-"""`headrace bench shared`: a running aggregate whose state is on shared storage.
+"""`headrace bench shared`: a running aggregate, or the logistics job, whose state is on shared storage.
 
 State of two sizes, the larger one a hundred times the smaller, is built once on the disk. Every measurement
 starts a host with an empty local directory over storage with a latency per request and a shared bandwidth.
@@ -17,10 +17,11 @@ from rich.console import Console
 
 from headrace.bench.common import report
 from headrace.bench.shared.host import Far
+from headrace.bench.shared.jobs import STORED_ROWS, Workload, job_of
 from headrace.bench.shared.lab import FULL, QUICK, Keys, Lab, Size, State
 from headrace.bench.shared.openings import count_openings
 from headrace.bench.shared.rescales import measure_rescales
-from headrace.bench.shared.rows import hot_spot, skewed, spec_of, uniform
+from headrace.bench.shared.rows import hot_spot, skewed, uniform
 from headrace.kernels.warm import warm
 
 LATENCIES_MS = (1.5, 23.0)
@@ -32,28 +33,35 @@ CACHE_LOADS: tuple[tuple[str, Keys, int], ...] = (
 )
 
 
-def run(*, quick: bool = False, console: Console | None = None, scratch: Path | None = None) -> str:
+def run(
+    *,
+    quick: bool = False,
+    workload: Workload = "totals",
+    console: Console | None = None,
+    scratch: Path | None = None,
+) -> str:
     """Runs the benchmark and returns its JSON line."""
     console = console or Console(stderr=True)
     with tempfile.TemporaryDirectory(prefix="headrace-bench-", dir=scratch) as folder:
-        return Bench(QUICK if quick else FULL, Path(folder), console).run()
+        return Bench(QUICK if quick else FULL, workload, Path(folder), console).run()
 
 
 class Bench:
     """One run; figures are collected in `figures` and `ratios`."""
 
-    def __init__(self, size: Size, folder: Path, console: Console) -> None:
-        self._size, self._console = size, console
+    def __init__(self, size: Size, workload: Workload, folder: Path, console: Console) -> None:
+        self._size, self._workload, self._console = size, workload, console
         self._lab = Lab(folder, size.memory_bytes)
         self.ratios: dict[str, float] = {}
         self.figures: dict[str, Any] = {}
 
     def run(self) -> str:
         warm()
-        spec, keys = spec_of("totals", self._size.partitions), self._size.small_keys
+        job = job_of(self._workload, self._size.partitions)
+        keys = self._size.small_keys // STORED_ROWS[self._workload]
         self._console.print(f"building the states: {keys} and {keys * self._size.factor} keys …")
-        small = self._lab.state("small", spec, keys)
-        large = self._lab.state("large", spec, keys * self._size.factor)
+        small = self._lab.state("small", job, keys)
+        large = self._lab.state("large", job, keys * self._size.factor)
         self.figures["state_mb"] = {"small": report.mb(small.nbytes), "large": report.mb(large.nbytes)}
         for latency_ms in LATENCIES_MS:
             self._recovery(small, large, latency_ms)
@@ -69,7 +77,7 @@ class Bench:
             ["ratio", "value"],
             [[k, f"{v:.2f}"] for k, v in self.ratios.items()],
         )
-        return report.last_line("shared", self.ratios, **self.figures)
+        return report.last_line("shared", self.ratios, workload=self._workload, **self.figures)
 
     # ── recovery ─────────────────────────────────────────────────────────────────────────────
 
