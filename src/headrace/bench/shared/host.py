@@ -20,7 +20,7 @@ from headrace.clock import SYSTEM_CLOCK
 from headrace.host.process.main import open_by_name
 from headrace.plan.partitions.layouts import Layout, origin_of
 from headrace.plan.spec import OperatorSpec, output_schema
-from headrace.rows.arrays import I64, U64
+from headrace.row.arrays import I64, U64
 from headrace.wire.contract import StateService, Ticket, Transaction
 
 QUERY = "shared"

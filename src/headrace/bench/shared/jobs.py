@@ -18,7 +18,7 @@ from headrace.plan.columns import HASH, LEFT, RIGHT, SIDE, TIME
 from headrace.plan.spec import Field, OperatorSpec, input_schema
 from headrace.plan.work.dedup import Dedup
 from headrace.plan.work.joins.stream_join import StreamJoin
-from headrace.rows.arrays import I64, U64
+from headrace.row.arrays import I64, U64
 
 Workload = Literal["totals", "logistics"]
 STORED_ROWS = {"totals": 1, "logistics": 3}  # of a key

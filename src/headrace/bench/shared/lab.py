@@ -13,7 +13,7 @@ import numpy as np
 from headrace.bench.shared.host import Batch, Far, Host
 from headrace.bench.shared.jobs import Job
 from headrace.plan.partitions.layouts import Layout, first_layout
-from headrace.rows.arrays import I64
+from headrace.row.arrays import I64
 
 LOAD_ROWS = 1_000_000
 Keys = Callable[[np.random.Generator, int, int], I64]
