@@ -5,7 +5,9 @@ nothing.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,10 +17,15 @@ import pytest
 
 from headrace.bench.shared.rows import batch_of, hashes_of, spec_of
 from headrace.blob.base import Blobs
+from headrace.blob.files import FileBlobs
+from headrace.checkpoint.epoch_files import PublishedFiles, UploadsAhead
+from headrace.checkpoint.home import PartitionHome
 from headrace.clock import SYSTEM_CLOCK, wait_until
 from headrace.errors import SettingError
 from headrace.host.state.service import PartitionService, open_service
+from headrace.operators.open import kinds_of
 from headrace.plan.options import CommitMode
+from headrace.row.run import Run
 from headrace.testing.faults.measured_blobs import MeasuredBlobs
 from headrace.wire.contract import Ticket
 
@@ -155,3 +162,20 @@ def test_an_aborted_batch_publishes_nothing(tmp_path: Path) -> None:
     transaction.commit()
     assert other.totals(1) == expected()
     other.service.close()
+
+
+def test_an_upload_that_never_began_leaves_no_file(tmp_path: Path) -> None:
+    blobs, gate = MeasuredBlobs(FileBlobs(tmp_path)), threading.Event()
+    home = PartitionHome.of(blobs, "p", SYSTEM_CLOCK)
+    ticket = Ticket("start", "q", SPEC, 0, 0, None, 1, str(tmp_path), 5)
+    (kind, *_), width = kinds_of(SPEC), kinds_of(SPEC)[0].shape.width
+    row = Run(np.ones(1, np.uint64), np.zeros((1, width), np.uint64), np.zeros(0, np.uint8))
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(gate.wait)
+        files = PublishedFiles(home, ticket, 1, UploadsAhead(pool, lambda done: done.result()))
+        files.spill(kind, [(0, [row])])
+        assert len([path for path in tmp_path.rglob("*") if path.is_file()]) == 2, "one file, two names"
+        files.discard()
+        gate.set()
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert blobs.requests == []

@@ -48,6 +48,15 @@ class EpochFiles(Protocol):
         """The epoch was aborted."""
 
 
+@dataclass(frozen=True)
+class _Upload:
+    """An upload that was begun."""
+
+    name: str
+    path: Path  # a second name of the staged file, which the upload removes
+    done: Future[None]
+
+
 class UploadsAhead:
     """Uploads spilled segments while their batch goes on.
 
@@ -58,32 +67,32 @@ class UploadsAhead:
 
     def __init__(self, pool: Executor, wait: Callable[[Future[None]], None]) -> None:
         self._pool, self._wait = pool, wait
-        self._begun: dict[str, tuple[str, Future[None]]] = {}  # names and uploads by staged id
+        self._begun: dict[str, _Upload] = {}  # by staged id
 
     def begin(self, home: PartitionHome, staged_id: str, name: str) -> None:
         with suppress(TryAgain):  # no room for a second name: the segment is uploaded at the end
             second = second_name(home.files.path(staged_id))
             if second is None:
                 return
-            self._begun[staged_id] = name, self._pool.submit(home.place, name, second)
+            self._begun[staged_id] = _Upload(name, second, self._pool.submit(home.place, name, second))
 
     def finish(self, staged_id: str) -> str | None:
         """The name that the segment has on shared storage; None where it is not there."""
-        name, upload = self._begun.pop(staged_id, (None, None))
-        if name is None or upload is None:
+        upload = self._begun.pop(staged_id, None)
+        if upload is None:
             return None
         try:
-            self._wait(upload)
+            self._wait(upload.done)
         except (HeadraceError, OSError) as error:
-            log.warning("%s was not uploaded ahead of its commit: %s", name, error)
+            log.warning("%s was not uploaded ahead of its commit: %s", upload.name, error)
             return None
-        return name
+        return upload.name
 
     def forget(self, staged_id: str) -> None:
         """Nobody needs the upload; one under way ends by itself."""
-        _, upload = self._begun.pop(staged_id, (None, None))
-        if upload is not None:
-            upload.cancel()
+        upload = self._begun.pop(staged_id, None)
+        if upload is not None and upload.done.cancel():
+            upload.path.unlink(missing_ok=True)
 
 
 @dataclass
