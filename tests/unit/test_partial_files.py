@@ -260,3 +260,20 @@ def test_scans_leave_room_for_reads_that_are_waited_for() -> None:
         other.join()
         fetcher.close()
     assert sorted(begun) == [0, 1, 2, 3]
+
+
+def test_an_eviction_leaves_the_descriptor_of_a_closed_file_alone(tmp_path: Path) -> None:
+    file = opened(Storage(), space(folder=tmp_path))
+    read(file, (0, SIZE))
+    file.cool()
+    number, other = file.fd, tmp_path / "other"
+    other.write_bytes(DATA)
+    file.close()
+    taken = os.open(other, os.O_RDWR)
+    if taken != number:  # the system gives the number to the next file
+        os.dup2(taken, number)
+        os.close(taken)
+    evicted = file.shrink(SIZE, None)
+    os.close(number)
+    assert evicted == 0
+    assert other.read_bytes() == DATA

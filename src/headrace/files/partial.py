@@ -253,6 +253,8 @@ class PartialFile(OpenFile):
             self._space.cannot_punch(os.strerror(ctypes.get_errno()))
 
     def _free(self) -> None:
-        super()._free()
+        with self._changed:  # an eviction under way must not meet the descriptor of another file
+            self._units[:] = ABSENT
+            super()._free()
         self._space.grew(-self.present_bytes)
         self.present_bytes = 0
