@@ -14,6 +14,7 @@ import pytest
 from headrace.blob import cached, objects
 from headrace.blob.base import Blobs
 from headrace.blob.cached import CachedBlobs, download
+from headrace.blob.clouds import S3
 from headrace.blob.copies import UNUSED_MS, LocalCopies
 from headrace.blob.locations import Locations
 from headrace.blob.objects import ObjectBlobs, split_location
@@ -288,8 +289,8 @@ def test_nothing_goes_over_the_network_unencrypted(tmp_path: Path, monkeypatch: 
 
 
 def test_locations_are_buckets_and_prefixes() -> None:
-    assert split_location("s3://b/p/q/") == ("b", "p/q")
-    assert split_location("s3://b") == ("b", "")
+    assert split_location("s3://b/p/q/") == (S3, "b", "p/q")
+    assert split_location("s3://b") == (S3, "b", "")
     with pytest.raises(SettingError):
         split_location("s3:///p")
 

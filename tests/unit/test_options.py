@@ -106,6 +106,8 @@ def test_byte_sizes_as_spark_writes_them(text: str, size: int) -> None:
         ("state.new", "yes"),
         ("state.location", "relative/path"),
         ("state.location", "gs://bucket/x"),
+        ("state.location", "abfss://container@account.dfs.core.windows.net/x"),
+        ("state.location", "az://container@account/x"),
         ("state.location", "s3:///prefix"),
         ("state.location", "s3://key:secret@bucket/x"),
         ("state.location", "s3://bucket/.hidden"),
@@ -125,3 +127,15 @@ def test_unknown_and_malformed_settings_are_refused_with_the_valid_ones(name: st
 @pytest.mark.parametrize("text", ["s3://bucket/a/b", "s3a://bucket/a/b/", "s3://bucket//a/b"])
 def test_an_object_store_is_a_location(text: str) -> None:
     assert read_options({"spark.headrace.state.location": text}, 1).location == "s3://bucket/a/b"
+
+
+def test_a_container_of_azure_is_a_location() -> None:
+    location = read_options({"spark.headrace.state.location": "az://container//a/b/"}, 1).location
+    assert location == "az://container/a/b"
+
+
+def test_a_refused_cloud_is_named_with_the_reason() -> None:
+    with pytest.raises(SettingError, match="two writers of one name"):
+        read_options({"spark.headrace.state.location": "gs://bucket/x"}, 1)
+    with pytest.raises(SettingError, match="AZURE_STORAGE_ACCOUNT_NAME"):
+        read_options({"spark.headrace.state.location": "abfss://c@a.dfs.core.windows.net/x"}, 1)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headrace.clock import SYSTEM_CLOCK, wait_until
 from headrace.errors import StateCorrupt, TryAgain
 from headrace.files.fetch import Costs, Fetcher
 from headrace.files.partial import PartialFile
@@ -82,7 +84,7 @@ spans = st.tuples(st.integers(0, SIZE - 1), st.integers(1, 3 * UNIT_BYTES)).map(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.lists(spans, min_size=1, max_size=5), max_size=12),
     st.sampled_from([UNIT_BYTES, 5 * UNIT_BYTES, 1 << 30]),
@@ -224,3 +226,54 @@ def test_gaps_follow_latency_and_bandwidth() -> None:
     assert gap_bytes(23.0, 625_000, 64) == 224_609
     assert gap_bytes(1.5, 625_000, 64) == 14_648
     assert gap_bytes(0.0, 625_000, 64) == 0
+
+
+def test_bytes_between_two_ranges_are_kept_only_in_an_empty_cache() -> None:
+    ranges = ((0, UNIT_BYTES), (4 * UNIT_BYTES, 5 * UNIT_BYTES))
+    for limit, kept in ((10, 5), (9, 2)):
+        storage, room = Storage(), space(limit * UNIT_BYTES, gap=True)
+        file = opened(storage, room)
+        assert read(file, *ranges) == [DATA[start:end] for start, end in ranges]
+        assert storage.requests == [(0, 5 * UNIT_BYTES)], "one request is cheaper than two"
+        assert room.used_bytes == kept * UNIT_BYTES
+        assert room.reads.fetched_bytes == 5 * UNIT_BYTES
+
+
+def test_scans_leave_room_for_reads_that_are_waited_for() -> None:
+    fetcher, gate, begun = Fetcher(parallel=8, in_flight_bytes=100), threading.Event(), list[int]()
+
+    def wait(number: int) -> None:
+        begun.append(number)
+        gate.wait()
+
+    scan = [(40, partial(wait, number)) for number in range(4)]
+    other = threading.Thread(target=lambda: fetcher.run(scan, once=True))
+    other.start()
+    try:
+        assert wait_until(lambda: bool(begun), 10_000, 1, SYSTEM_CLOCK)
+        done = threading.Event()
+        fetcher.run([(60, done.set)])
+        assert done.is_set()
+        assert begun == [0]
+    finally:
+        gate.set()
+        other.join()
+        fetcher.close()
+    assert sorted(begun) == [0, 1, 2, 3]
+
+
+def test_an_eviction_leaves_the_descriptor_of_a_closed_file_alone(tmp_path: Path) -> None:
+    file = opened(Storage(), space(folder=tmp_path))
+    read(file, (0, SIZE))
+    file.cool()
+    number, other = file.fd, tmp_path / "other"
+    other.write_bytes(DATA)
+    file.close()
+    taken = os.open(other, os.O_RDWR)
+    if taken != number:  # the system gives the number to the next file
+        os.dup2(taken, number)
+        os.close(taken)
+    evicted = file.shrink(SIZE, None)
+    os.close(number)
+    assert evicted == 0
+    assert other.read_bytes() == DATA

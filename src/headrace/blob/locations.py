@@ -1,4 +1,4 @@
-"""Opens a state location by its scheme: `s3://…` is an object store, anything else a directory.
+"""Opens a state location by its scheme: `s3://…` and `az://…` are object stores, anything else a directory.
 
 Threads: any. Object stores stay open so that their connections are reused; a lock guards them and is held
 while a store is opened for the first time.
@@ -13,6 +13,7 @@ from pathlib import Path
 
 from headrace.blob.base import Blobs
 from headrace.blob.cached import Admits, CachedBlobs, any_size
+from headrace.blob.clouds import cloud_of
 from headrace.blob.copies import LocalCopies
 from headrace.blob.files import FileBlobs
 from headrace.blob.patient import PatientBlobs
@@ -23,7 +24,7 @@ Wrap = Callable[[Blobs], Blobs]
 
 def is_object_store(location: str) -> bool:
     """Whether a location is an object store rather than a directory."""
-    return location.startswith("s3://")
+    return cloud_of(location) is not None
 
 
 class Locations:
@@ -79,13 +80,9 @@ class Locations:
             return self._open[location]
 
     def _with_copies(self, location: str, blobs: Blobs) -> Blobs:
-        """The buckets of two stores may have the same name, so the endpoint is a part of it."""
-        endpoint = endpoint_of(self._environment) if is_object_store(location) else ""
-        copies = LocalCopies.open(self.local, f"{endpoint} {location}")
+        """The buckets of two stores may have the same name, so endpoint and account are a part of it."""
+        cloud = cloud_of(location)
+        store = cloud.identity(self._environment) if cloud is not None else ""
+        copies = LocalCopies.open(self.local, f"{store} {location}")
         copies.drop_unused(self._clock.now_ms())
         return CachedBlobs(blobs, copies, self._admits, whole=self._whole)
-
-
-def endpoint_of(environment: Mapping[str, str]) -> str:
-    """The endpoint of an object store; empty for that of AWS."""
-    return environment.get("AWS_ENDPOINT_URL_S3") or environment.get("AWS_ENDPOINT_URL") or ""

@@ -10,6 +10,7 @@ import re
 
 from obstore.exceptions import AlreadyExistsError, PreconditionError
 
+from headrace.blob.clouds import Cloud
 from headrace.errors import (
     AlreadyExists,
     BlobMissing,
@@ -23,32 +24,41 @@ from headrace.errors import (
 _STATUS = re.compile(r"status code: (\d{3})")
 _CODE = re.compile(r"<Code>(\w+)</Code>")
 _SECONDS = re.compile(r" in [\d.]+\S*s\b")
-_NO_CREDENTIALS = ("/latest/api/token", "/latest/meta-data/iam", "security-credentials")
-_THROTTLED = frozenset({"SlowDown", "RequestLimitExceeded", "Throttling", "ThrottlingException"})
+_NO_CREDENTIALS = (
+    "/latest/api/token",
+    "/latest/meta-data/iam",
+    "security-credentials",
+    "/metadata/identity/oauth2/token",
+)
+_THROTTLED = frozenset(
+    {"SlowDown", "RequestLimitExceeded", "Throttling", "ThrottlingException", "ServerBusy"}
+)
+_EXISTS = "BlobAlreadyExists"  # Azure's answer to a put of a used name, with the status of a conflict
+_NO_CONTAINER = ("NoSuchBucket", "ContainerNotFound", "The specified container does not exist")
 _STALE = frozenset({"ExpiredToken", "InvalidToken", "RequestTimeTooSkewed"})
 _LATER = "nothing to do if it passes: it is tried again; look at the store and the network if it does not"
 
 
-def translated(error: Exception, action: str, where: str, *, writing: bool) -> HeadraceError:
+def translated(error: Exception, action: str, where: str, cloud: Cloud, *, writing: bool) -> HeadraceError:
     """The Headrace error for an `obstore` failure of `action` on the object `where`."""
     text = str(error)
     status, code = _status(text), _code(text)
-    if code == "NoSuchBucket":
-        return _no_bucket(where)
+    if is_container_missing(error):
+        return _no_container(where, cloud)
     if any(mark in text for mark in _NO_CREDENTIALS):
-        return _no_credentials(where, text, status)
+        return _no_credentials(where, cloud, text, status)
     if isinstance(error, FileNotFoundError):
         return BlobMissing(f"{where} does not exist", hint=_RESTORE)
-    if isinstance(error, AlreadyExistsError | PreconditionError) and status != 409:
+    if isinstance(error, AlreadyExistsError | PreconditionError) and (status != 409 or code == _EXISTS):
         return AlreadyExists(f"{where} already exists", hint="read it back and compare")
     if status in (401, 403) or code in _STALE:
-        return _refused(action, where, code or str(status))
+        return _refused(action, where, cloud, code or str(status))
     if status == 409 or status == 429 or code in _THROTTLED or code == "RequestTimeout":
         return TryAgain(f"cannot {action} {where} now: the store answers {code or status}", hint=_LATER)
     if "kind: Connect" in text:
         return TryAgain(f"cannot {action} {where}: no answer from its endpoint", hint=_LATER)
     if status is not None and status < 500:
-        return _wrong(action, where, text)
+        return _wrong(action, where, cloud, text)
     answer = f"{code or status}" if status is not None else "no answer"
     if writing:
         return MaybeApplied(
@@ -56,6 +66,11 @@ def translated(error: Exception, action: str, where: str, *, writing: bool) -> H
             hint="read it back and compare before trying again",
         )
     return TryAgain(f"cannot {action} {where} now: {answer} ({summary(text)})", hint=_LATER)
+
+
+def is_container_missing(error: Exception) -> bool:
+    """Whether the store has no such bucket or container."""
+    return any(mark in str(error) for mark in _NO_CONTAINER)
 
 
 def is_past_end(error: Exception) -> bool:
@@ -81,35 +96,34 @@ def _code(text: str) -> str:
     return "" if match is None else match[1]
 
 
-def _no_bucket(where: str) -> StateMissing:
-    bucket = where.removeprefix("s3://").partition("/")[0]
+def _no_container(where: str, cloud: Cloud) -> StateMissing:
+    name = where.removeprefix(f"{cloud.scheme}://").partition("/")[0]
     return StateMissing(
-        f"the bucket {bucket} does not exist",
-        hint="create it, or set spark.headrace.state.location (and AWS_ENDPOINT_URL, AWS_REGION) to where "
-        "the state is",
+        f"the {cloud.container} {name} does not exist",
+        hint=f"create it, or set spark.headrace.state.location (with {cloud.place}) to where the state is",
     )
 
 
-def _no_credentials(where: str, text: str, status: int | None) -> HeadraceError:
+def _no_credentials(where: str, cloud: Cloud, text: str, status: int | None) -> HeadraceError:
     if status is not None and (status >= 500 or status == 429):
         return TryAgain(f"the credentials for {where} cannot be had now: {summary(text)}", hint=_LATER)
     return SettingError(
         f"there are no credentials for {where}",
-        hint="set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the environment of the executors "
+        hint=f"set {cloud.credentials} in the environment of the executors "
         "(spark.executorEnv.…), or give the machine or its container a role",
     )
 
 
-def _refused(action: str, where: str, answer: str) -> SettingError:
+def _refused(action: str, where: str, cloud: Cloud, answer: str) -> SettingError:
     return SettingError(
         f"not allowed to {action} {where}: the store answers {answer}",
         hint="let the executors' credentials list, read, write and delete under the state location; "
-        "AWS_ACCESS_KEY_ID, AWS_SESSION_TOKEN and AWS_REGION must belong together",
+        f"{cloud.together} must belong together",
     )
 
 
-def _wrong(action: str, where: str, text: str) -> SettingError:
+def _wrong(action: str, where: str, cloud: Cloud, text: str) -> SettingError:
     return SettingError(
         f"cannot {action} {where}: {summary(text)}",
-        hint="check spark.headrace.state.location, AWS_ENDPOINT_URL and AWS_REGION",
+        hint=f"check spark.headrace.state.location, {cloud.place}",
     )

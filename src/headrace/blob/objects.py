@@ -1,6 +1,6 @@
-"""Blobs as objects of an S3-compatible store.
+"""Blobs as objects of S3, of a store compatible with it, or of Azure.
 
-Put-if-absent is S3's conditional put (`If-None-Match: *`). Objects have no local path: `blob/cached.py`
+Put-if-absent is a conditional put (`If-None-Match: *`). Objects have no local path: `blob/cached.py`
 keeps copies of them, and `files/partial.py` reads ranges.
 
 Invariants: each call makes one request and no retry, so that an error is about this request alone
@@ -15,17 +15,18 @@ import os
 import tempfile
 from collections.abc import Callable, Mapping
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import obstore
 from obstore.exceptions import BaseError
-from obstore.store import S3Store
+from obstore.store import AzureStore, S3Store
 
 from headrace.blob.base import IsDamaged, always, check_name, check_prefix
-from headrace.blob.locations import endpoint_of
-from headrace.blob.object_errors import is_past_end, translated
+from headrace.blob.clouds import S3, Cloud, cloud_of
+from headrace.blob.object_errors import is_container_missing, is_past_end, translated
 from headrace.blob.unfinished import hidden_name
 from headrace.errors import AlreadyExists, BlobMissing, SettingError
 from headrace.plan.times import TIMES
@@ -33,30 +34,22 @@ from headrace.plan.times import TIMES
 CHUNK_BYTES = 8 << 20  # bytes per upload part
 WHOLE_BYTES = 16 << 20  # up to this size a file is one conditional request; parts cannot be conditional
 PARTS_AT_A_TIME = 2
-_VARIABLES = (
-    "AWS_ACCESS_KEY_ID",
-    "AWS_SECRET_ACCESS_KEY",
-    "AWS_SESSION_TOKEN",
-    "AWS_REGION",
-    "AWS_DEFAULT_REGION",
-)
-_LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 T = TypeVar("T")
 
 
 class ObjectBlobs:
-    """A location `s3://bucket/prefix`."""
+    """A location `s3://bucket/prefix` or `az://container/prefix`."""
 
     in_place = False
 
-    def __init__(self, store: Any, root: str) -> None:
-        self._store, self._root = store, root
+    def __init__(self, store: Any, root: str, cloud: Cloud) -> None:
+        self._store, self._root, self._cloud = store, root, cloud
 
     @classmethod
     def open(cls, location: str, environment: Mapping[str, str] = os.environ) -> ObjectBlobs:
         """Opens the location; no request is made yet."""
-        bucket, prefix = split_location(location)
-        return cls(_store(bucket, prefix, environment), location.rstrip("/"))
+        cloud, container, prefix = split_location(location)
+        return cls(_store(cloud, container, prefix, environment), location.rstrip("/"), cloud)
 
     @property
     def root(self) -> str:
@@ -151,50 +144,46 @@ class ObjectBlobs:
         try:
             obstore.delete(self._store, name)
         except FileNotFoundError as error:
-            if "NoSuchBucket" in str(error):
+            if is_container_missing(error):
                 raise
 
     def _request(self, action: str, name: str, request: Callable[[], T], *, writing: bool = False) -> T:
         try:
             return request()
         except (BaseError, FileNotFoundError) as error:
-            raise translated(error, action, self._where(name), writing=writing) from None
+            raise translated(error, action, self._where(name), self._cloud, writing=writing) from None
 
     def _where(self, name: str) -> str:
         return f"{self._root}/{name}" if name else self._root
 
 
-def split_location(location: str) -> tuple[str, str]:
-    """Bucket and prefix of `s3://bucket/prefix`."""
-    parts = urlsplit(location)
-    if parts.scheme != "s3" or not parts.netloc:
-        raise SettingError(f"{location} is not a location", hint="write s3://bucket/prefix")
-    return parts.netloc, parts.path.strip("/")
-
-
-def _config(environment: Mapping[str, str]) -> Any:
-    """The settings of an environment that is not this process's own, which the client reads by itself."""
-    config = {name: environment[name] for name in _VARIABLES if environment.get(name)}
-    endpoint = endpoint_of(environment)
-    return {**config, "AWS_ENDPOINT_URL": endpoint} if endpoint else config
-
-
-def _store(bucket: str, prefix: str, environment: Mapping[str, str]) -> Any:
-    """The store by the environment: `AWS_…` variables, container or instance role."""
-    endpoint = endpoint_of(environment)
-    plain = environment.get("AWS_ALLOW_HTTP", "").lower() == "true"
-    if endpoint.startswith("http:") and not (plain or urlsplit(endpoint).hostname in _LOOPBACK):
+def split_location(location: str) -> tuple[Cloud, str, str]:
+    """Cloud, bucket and prefix of `s3://bucket/prefix`."""
+    cloud, parts = cloud_of(location), urlsplit(location)
+    if cloud is None or not parts.netloc:
         raise SettingError(
-            f"{endpoint} would send state and credentials unencrypted",
-            hint="use https, or set AWS_ALLOW_HTTP=true in the environment of the executors",
+            f"{location} is not a location", hint="write s3://bucket/prefix or az://container/prefix"
         )
-    return S3Store(
-        bucket,
+    return cloud, parts.netloc, parts.path.strip("/")
+
+
+def _config(cloud: Cloud, environment: Mapping[str, str]) -> Any:
+    """The settings of an environment that is not this process's own, which the client reads by itself."""
+    config = {name: environment[name] for name in cloud.variables if environment.get(name)}
+    endpoint = cloud.endpoint(environment)
+    return {**config, cloud.endpoint_variables[-1]: endpoint} if endpoint else config
+
+
+def _store(cloud: Cloud, container: str, prefix: str, environment: Mapping[str, str]) -> Any:
+    """The store by the environment: the cloud's variables, or the role of container or machine."""
+    cloud.check(environment)
+    store = partial(S3Store, disable_bulk_delete=True) if cloud is S3 else AzureStore
+    return store(
+        container,
         prefix=prefix or None,
-        config={} if environment is os.environ else _config(environment),
-        disable_bulk_delete=True,
+        config={} if environment is os.environ else _config(cloud, environment),
         client_options={
-            "allow_http": endpoint.startswith("http:"),
+            "allow_http": cloud.endpoint(environment).startswith("http:"),
             "timeout": timedelta(seconds=TIMES.storage_request_s),
             "connect_timeout": timedelta(seconds=TIMES.storage_connect_s),
         },

@@ -51,6 +51,9 @@ class LoggedFiles:
         self.nbytes += segment.size
         return segment
 
+    def spill(self, kind: FileKind, sections: Sections) -> SegmentFile:
+        return self.write(kind, sections)
+
     def place(self, path: Path, label: str) -> SstFile:
         size, check, name = path.stat().st_size, checksum(path), self._new()
         move(path, self.log.file(name))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 import typer
 
@@ -219,11 +219,15 @@ def migration(
 def shared(
     quick: Annotated[bool, typer.Option("--quick", help="Small state; under three minutes.")] = False,
     scratch: Annotated[Path | None, typer.Option(help="A folder on a disk with 15 GB free.")] = None,
+    workload: Annotated[
+        Literal["totals", "logistics"],
+        typer.Option(help="A running aggregate, or orders without repeats joined with shipping updates."),
+    ] = "totals",
 ) -> None:
-    """A running aggregate with its state on slow shared storage: recovery, commits, a small disk cache."""
+    """State on slow shared storage: recovery, rescales, commits, a small disk cache."""
     from headrace.bench.shared.run import run as run_bench
 
-    typer.echo(run_bench(quick=quick, scratch=scratch))
+    typer.echo(run_bench(quick=quick, workload=workload, scratch=scratch))
 
 
 @bench.command()

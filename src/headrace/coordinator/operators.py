@@ -358,5 +358,5 @@ def state_location(configured: str | None, checkpoint_root: str) -> str:
         return inside
     raise QueryError(
         f"the checkpoint {checkpoint_root} is not on a file system, so there is no default state location",
-        hint="set spark.headrace.state.location to a directory that all machines share, or to s3://…",
+        hint="set spark.headrace.state.location to a directory that all machines share, to s3://… or az://…",
     )

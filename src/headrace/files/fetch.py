@@ -16,7 +16,7 @@ from typing import TypeVar
 from headrace.clock import SYSTEM_CLOCK, Clock
 from headrace.files.ranges import gap_bytes
 
-PARALLEL = 256
+PARALLEL = 512
 IN_FLIGHT_BYTES = 32 << 20
 _LATENCY_MS = 20.0  # before the first request: that of an object store
 _BYTES_PER_MS = 625_000.0  # 5 Gb/s
@@ -57,9 +57,13 @@ class Fetcher:
         """Gaps up to this size are read rather than skipped."""
         return gap_bytes(self.costs.latency_ms, self.costs.bytes_per_ms, self.parallel)
 
-    def run(self, requests: Iterable[tuple[int, Callable[[], None]]]) -> None:
-        """Runs requests, each with its bytes, in parallel; raises the first error once all ended."""
-        submitted = [self._submit(nbytes, request) for nbytes, request in requests]
+    def run(self, requests: Iterable[tuple[int, Callable[[], None]]], *, once: bool = False) -> None:
+        """Runs requests, each with its bytes, in parallel; raises the first error once all ended.
+
+        Those of a scan (`once`) leave half of the bytes under way to all others, which batches wait for.
+        """
+        room = self._room // 2 if once else self._room
+        submitted = [self._submit(nbytes, request, room) for nbytes, request in requests]
         errors = [future.exception() for future in submitted]
         for error in errors:
             if error is not None:
@@ -73,9 +77,9 @@ class Fetcher:
         self._plans.shutdown(wait=False, cancel_futures=True)
         self._requests.shutdown(wait=False, cancel_futures=True)
 
-    def _submit(self, nbytes: int, request: Callable[[], None]) -> Future[None]:
+    def _submit(self, nbytes: int, request: Callable[[], None], room: int) -> Future[None]:
         with self._free:
-            while self._in_flight and self._in_flight + nbytes > self._room:
+            while self._in_flight and self._in_flight + nbytes > room:
                 self._free.wait()
             self._in_flight += nbytes
         try:

@@ -140,7 +140,8 @@ class PartialFile(OpenFile):
         begun_ms = self._space.clock.monotonic_ms()
         try:
             self._space.fetcher.run(
-                [request(int(first), int(end)) for first, end in zip(firsts, ends, strict=True)]
+                [request(int(first), int(end)) for first, end in zip(firsts, ends, strict=True)],
+                once=state == COLD,
             )
         finally:
             with self._changed:  # what an error left
@@ -151,8 +152,18 @@ class PartialFile(OpenFile):
     def _fetch_range(self, first: int, end: int, state: int) -> None:
         start = first * UNIT_BYTES
         length = min(end * UNIT_BYTES, self._size) - start
-        self._write(first, end, self._whole(start, length), state)
+        data = memoryview(self._whole(start, length))
+        for a, b in self._kept(first, end):
+            self._write(a, b, data[(a - first) * UNIT_BYTES : (b - first) * UNIT_BYTES], state)
         self._space.count(self, Fetched(fetched_bytes=length, requests=1))
+
+    def _kept(self, first: int, end: int) -> list[tuple[int, int]]:
+        """The units of a reply that are kept: without room, only those that a reader waits for."""
+        if self._space.has_room((end - first) * UNIT_BYTES):
+            return [(first, end)]
+        with self._changed:
+            awaited: I64 = first + np.flatnonzero(self._units[first:end] == COMING)
+        return runs(awaited)
 
     def _whole(self, start: int, length: int) -> bytes:
         """The bytes of a range; a short reply is repeated, a file that is too short is corrupt."""
@@ -172,7 +183,7 @@ class PartialFile(OpenFile):
             hint="nothing to do if it passes: the batch is tried again",
         )
 
-    def _write(self, first: int, end: int, data: bytes, state: int) -> None:
+    def _write(self, first: int, end: int, data: bytes | memoryview, state: int) -> None:
         with writing(self._space.folder), self._changed:
             at = first * UNIT_BYTES
             left = memoryview(data)
@@ -242,6 +253,8 @@ class PartialFile(OpenFile):
             self._space.cannot_punch(os.strerror(ctypes.get_errno()))
 
     def _free(self) -> None:
-        super()._free()
+        with self._changed:  # an eviction under way must not meet the descriptor of another file
+            self._units[:] = ABSENT
+            super()._free()
         self._space.grew(-self.present_bytes)
         self.present_bytes = 0

@@ -92,6 +92,10 @@ class PartialSpace:
 
     # ── eviction ─────────────────────────────────────────────────────────────────────────────
 
+    def has_room(self, nbytes: int) -> bool:
+        """Whether bytes that nobody waits for may be kept: in the first half of the limit."""
+        return self.used_bytes + nbytes <= self.limit_bytes // 2
+
     def relieve(self, file: PartialFile, units: I64) -> None:
         """Evicts down to below the limit; `units` of `file` are about to be read."""
         if self.used_bytes <= self.limit_bytes:

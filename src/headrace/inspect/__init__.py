@@ -11,7 +11,7 @@ __all__ = ["State", "StateTable", "open"]
 
 
 def open(checkpoint: str | Path) -> State:
-    """Open the state behind a checkpoint: a path, `file:` or `s3://` address.
+    """Open the state behind a checkpoint: a path, `file:`, `s3://` or `az://` address.
 
     Examples
     --------

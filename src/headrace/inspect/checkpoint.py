@@ -64,7 +64,7 @@ class Checkpoint:
 
     @classmethod
     def open(cls, checkpoint: str | Path, locations: Locations) -> Checkpoint:
-        """The checkpoint at a path, a `file:` address or an `s3://` address."""
+        """The checkpoint at a path, a `file:`, `s3://` or `az://` address."""
         written = str(checkpoint).replace("s3a://", "s3://", 1)
         if is_object_store(written):
             return cls(ObjectFiles(locations.open(written, create=False)))

@@ -99,9 +99,10 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         "state.location",
         "location",
-        "path or s3://…",
+        "path, s3://… or az://…",
         "<checkpoint>/headrace-state",
-        "where state is kept for good: a directory that all machines share, or s3://bucket/prefix",
+        "where state is kept for good: a directory that all machines share, s3://bucket/prefix or "
+        "az://container/prefix",
         parse_location,
     ),
     Setting(
@@ -235,7 +236,7 @@ SETTINGS: tuple[Setting, ...] = (
         "cache.disk",
         "cache_disk",
         "bytes, share or 0",
-        "50% for s3://…, none for directories",
+        "50% for s3://… and az://…, none for directories",
         "disk of a machine for copies of state elsewhere: 20g, 10% of the free space, or 0; if it is set, "
         "directories are read through such copies too",
         parse_disk,

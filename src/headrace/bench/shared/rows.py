@@ -60,6 +60,16 @@ def texts(keys: I64, hashes: U64) -> pa.Array:
     return pa.StringArray.from_buffers(len(keys), pa.py_buffer(offsets), pa.py_buffer(rows.ravel()))
 
 
+def hashes_in(names: pa.Array) -> U64:
+    """The hashes with which `texts` begin."""
+    rows = np.frombuffer(names.buffers()[2], np.uint8)[: len(names) * KEY_BYTES].reshape(-1, KEY_BYTES)
+    places = np.searchsorted(_DIGITS, rows[:, :16]).astype(np.uint64)
+    hashes: U64 = (places << (np.uint64(60) - np.uint64(4) * np.arange(16, dtype=np.uint64))).sum(
+        axis=1, dtype=np.uint64
+    )
+    return hashes
+
+
 def uniform(rng: np.random.Generator, keys: int, n: int) -> I64:
     """Keys drawn uniformly."""
     return rng.integers(0, keys, n)

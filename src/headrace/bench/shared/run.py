@@ -1,16 +1,14 @@
-"""`headrace bench shared`: a running aggregate whose state is on shared storage.
+"""`headrace bench shared`: a running aggregate, or the logistics job, whose state is on shared storage.
 
 State of two sizes, the larger one a hundred times the smaller, is built once on the disk. Every measurement
 starts a host with an empty local directory over storage with a latency per request and a shared bandwidth.
+Rescales come last: they leave another layout behind.
 """
 
 from __future__ import annotations
 
-import shutil
 import statistics
 import tempfile
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +16,16 @@ import numpy as np
 from rich.console import Console
 
 from headrace.bench.common import report
-from headrace.bench.shared.host import Batch, Far, Host
-from headrace.bench.shared.rows import hot_spot, skewed, spec_of, uniform
+from headrace.bench.shared.host import Far
+from headrace.bench.shared.jobs import STORED_ROWS, Workload, job_of
+from headrace.bench.shared.lab import FULL, QUICK, Keys, Lab, Size, State
+from headrace.bench.shared.openings import count_openings
+from headrace.bench.shared.rescales import measure_rescales
+from headrace.bench.shared.rows import hot_spot, skewed, uniform
 from headrace.kernels.warm import warm
-from headrace.row.arrays import I64
 
 LATENCIES_MS = (1.5, 23.0)
 RATIO_MS = 23.0  # the latency of the ratios
-LOAD_ROWS = 1_000_000
-Keys = Callable[[np.random.Generator, int, int], I64]
-
-
 CACHE_LOADS: tuple[tuple[str, Keys, int], ...] = (
     ("cache_tenth", skewed, 10_000),
     ("cache_tenth_hot", hot_spot, 50_000),
@@ -36,80 +33,51 @@ CACHE_LOADS: tuple[tuple[str, Keys, int], ...] = (
 )
 
 
-@dataclass(frozen=True)
-class Size:
-    """What is measured."""
-
-    small_keys: int
-    partitions: int
-    repeats: int
-    touched: tuple[int, ...]  # keys of a first batch
-    commits: int
-    batches: int  # with a cache of a tenth
-    memory_bytes: int
-    factor: int = 100
-
-
-QUICK = Size(20_000, 4, 1, (1_000, 10_000), 20, 4, 128 << 20)
-FULL = Size(350_000, 4, 3, (1_000, 10_000, 100_000), 300, 20, 256 << 20)
-
-
-def run(*, quick: bool = False, console: Console | None = None, scratch: Path | None = None) -> str:
+def run(
+    *,
+    quick: bool = False,
+    workload: Workload = "totals",
+    console: Console | None = None,
+    scratch: Path | None = None,
+) -> str:
     """Runs the benchmark and returns its JSON line."""
     console = console or Console(stderr=True)
     with tempfile.TemporaryDirectory(prefix="headrace-bench-", dir=scratch) as folder:
-        return Bench(QUICK if quick else FULL, Path(folder), console).run()
+        return Bench(QUICK if quick else FULL, workload, Path(folder), console).run()
 
 
 class Bench:
     """One run; figures are collected in `figures` and `ratios`."""
 
-    def __init__(self, size: Size, folder: Path, console: Console) -> None:
-        self._size, self._folder, self._console = size, folder, console
-        self._starts = 0
-        self._spec = spec_of("totals", size.partitions)
+    def __init__(self, size: Size, workload: Workload, folder: Path, console: Console) -> None:
+        self._size, self._workload, self._console = size, workload, console
+        self._lab = Lab(folder, size.memory_bytes)
         self.ratios: dict[str, float] = {}
         self.figures: dict[str, Any] = {}
 
     def run(self) -> str:
         warm()
-        small, large = self._built("small", 1), self._built("large", self._size.factor)
+        job = job_of(self._workload, self._size.partitions)
+        keys = self._size.small_keys // STORED_ROWS[self._workload]
+        self._console.print(f"building the states: {keys} and {keys * self._size.factor} keys …")
+        small = self._lab.state("small", job, keys)
+        large = self._lab.state("large", job, keys * self._size.factor)
         self.figures["state_mb"] = {"small": report.mb(small.nbytes), "large": report.mb(large.nbytes)}
         for latency_ms in LATENCIES_MS:
             self._recovery(small, large, latency_ms)
         self._checkpoints(small, large)
         for latency_ms in LATENCIES_MS:
             self._cache(large, latency_ms)
+        self._console.print("openings and rescales …")
+        self.figures.update(count_openings(self._lab, self._size))
+        self._rescales(large)
         report.show(
             self._console,
             "shared storage",
             ["ratio", "value"],
             [[k, f"{v:.2f}"] for k, v in self.ratios.items()],
         )
-        return report.last_line("shared", self.ratios, **self.figures)
-
-    # ── state ────────────────────────────────────────────────────────────────────────────────
-
-    def _built(self, name: str, factor: int) -> State:
-        keys = self._size.small_keys * factor
-        self._console.print(f"building the {name} state: {keys} keys …")
-        location = self._folder / name
-        host = self._host(location, Far())
-        try:
-            for number, first in enumerate(range(0, keys, LOAD_ROWS)):
-                host.batch(number, np.arange(first, min(keys, first + LOAD_ROWS), dtype=np.int64))
-        finally:
-            host.close()
-        return State(location, keys, -(-keys // LOAD_ROWS))
-
-    def _host(self, location: Path, far: Far) -> Host:
-        """A new start on an empty machine."""
-        self._starts += 1
-        local = self._folder / f"local-{self._starts}"
-        return Host(self._spec, location, local, self._size.memory_bytes, far, f"start-{self._starts}")
-
-    def _forget(self) -> None:
-        shutil.rmtree(self._folder / f"local-{self._starts}", ignore_errors=True)
+        return report.last_line("shared", self.ratios, workload=self._workload, **self.figures)
 
     # ── recovery ─────────────────────────────────────────────────────────────────────────────
 
@@ -134,19 +102,9 @@ class Bench:
         """The first batch after the loss of the local disk; the median of all repeats."""
         figures = []
         for _ in range(self._size.repeats):
-            host = self._host(state.location, far)
-            try:
-                figures.append(self._next(host, state, uniform, touched).result_ms)
-            finally:
-                host.close()
-                self._forget()
+            with self._lab.host(state, far) as host:
+                figures.append(state.next(host, uniform, touched).result_ms)
         return statistics.median(figures)
-
-    def _next(self, host: Host, state: State, draw: Keys, n: int) -> Batch:
-        keys = draw(np.random.default_rng(state.batches), state.keys, n)
-        batch = host.batch(state.batches, keys)
-        state.batches += 1
-        return batch
 
     # ── commits ──────────────────────────────────────────────────────────────────────────────
 
@@ -161,13 +119,9 @@ class Bench:
             )
 
     def _commits_ms(self, state: State) -> list[float]:
-        host = self._host(state.location, Far(RATIO_MS))
-        try:
-            batches = [self._next(host, state, uniform, 1_000) for _ in range(self._size.commits)]
-            return [batch.commit_ms for batch in batches[1:]]
-        finally:
-            host.close()
-            self._forget()
+        with self._lab.host(state, Far(RATIO_MS)) as host:
+            batches = [state.next(host, uniform, 1_000) for _ in range(self._size.commits)]
+        return [batch.commit_ms for batch in batches[1:]]
 
     # ── a cache of a tenth ───────────────────────────────────────────────────────────────────
 
@@ -183,26 +137,18 @@ class Bench:
 
     def _rows_per_s(self, state: State, far: Far, draw: Keys, rows: int) -> float:
         """After as many batches to warm up: rows over the time to results and commits."""
-        host = self._host(state.location, far)
-        try:
+        with self._lab.host(state, far) as host:
             for _ in range(self._size.batches):
-                self._next(host, state, draw, rows)
-            measured = [self._next(host, state, draw, rows) for _ in range(self._size.batches)]
-        finally:
-            host.close()
-            self._forget()
+                state.next(host, draw, rows)
+            measured = [state.next(host, draw, rows) for _ in range(self._size.batches)]
         took_ms = sum(batch.result_ms + batch.commit_ms for batch in measured)
         return 1000 * sum(batch.rows for batch in measured) / took_ms
 
+    # ── another number of partitions ─────────────────────────────────────────────────────────
 
-@dataclass
-class State:
-    """A state on the disk, and its next batch."""
-
-    location: Path
-    keys: int
-    batches: int
-
-    @property
-    def nbytes(self) -> int:
-        return sum(path.stat().st_size for path in self.location.rglob("*") if path.is_file())
+    def _rescales(self, state: State) -> None:
+        for latency_ms in LATENCIES_MS:
+            rescales = measure_rescales(self._lab, state, latency_ms, self._size)
+            self.figures[f"rescale_{latency_ms:g}ms"] = rescales.figures
+            if latency_ms == RATIO_MS:
+                self.ratios.update(rescales.ratios)

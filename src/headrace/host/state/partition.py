@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from headrace.cache.policy import Policy
 from headrace.checkpoint.commit import EpochCommit, IsCurrent
-from headrace.checkpoint.epoch_files import EpochFiles, PublishedFiles
+from headrace.checkpoint.epoch_files import EpochFiles, PublishedFiles, UploadsAhead
 from headrace.checkpoint.home import PartitionHome, entry_of
 from headrace.checkpoint.logged_files import LoggedFiles
 from headrace.checkpoint.pipeline import CommitPipeline, Crew
@@ -138,7 +138,9 @@ class Partition:
     def _opened(self, ticket: Ticket, run: int) -> tuple[Store, CommitStrategy]:
         """The store at the ticket's base, and how the ticket commits."""
         if ticket.commit == "sync":
-            files = PublishedFiles(self.home, ticket, run)
+            files = PublishedFiles(
+                self.home, ticket, run, UploadsAhead(self._crew.uploads, self._crew.wait)
+            )
             return self._store_at(ticket, files), PublishedCommit(self, self._crew, files)
         log = self._versions.log
         log.open()

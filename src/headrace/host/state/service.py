@@ -40,7 +40,7 @@ from headrace.wire.contract import Ticket, Transaction
 
 RANGES_BYTES = 1 << 40  # of disk, where no limit was given
 RANGES_PART = 8  # without a disk cache, ranges take this part of the memory limit
-FETCHED_PART = 16  # bytes under way take at most this part of the memory limit
+FETCHED_PART = 8  # bytes under way take at most this part of the memory limit
 
 
 class PartitionService:

@@ -11,6 +11,14 @@ from headrace.plan.choice import NAMES
 from headrace.plan.reading import AUTO as AUTO_READING
 from headrace.plan.reading import Reading
 
+_CONTAINERS = {"s3": "bucket", "az": "container"}  # by scheme
+_AZURE = "write az://container/prefix, and set AZURE_STORAGE_ACCOUNT_NAME in the environment"
+_GOOGLE = (
+    "state on Google's storage is refused: two writers of one name must not both succeed, and that could "
+    "not be tested there; use a directory that all machines share, s3:// or az://"
+)
+_REFUSED = {"abfs": _AZURE, "abfss": _AZURE, "wasb": _AZURE, "wasbs": _AZURE, "gs": _GOOGLE, "gcs": _GOOGLE}
+
 
 def parse_path(text: str) -> str:
     """An absolute local path, given as such or as a `file:` URI."""
@@ -25,18 +33,23 @@ def parse_path(text: str) -> str:
 
 
 def parse_location(text: str) -> str:
-    """A local path, or `s3://bucket/prefix`; Hadoop's spelling `s3a:` means the same."""
+    """A local path, `s3://bucket/prefix` or `az://container/prefix`; Hadoop's `s3a:` is `s3:`."""
     parts = urlsplit(text)
-    if parts.scheme not in ("s3", "s3a"):
-        if parts.scheme not in ("", "file"):
-            raise ValueError(f"write a path or s3://bucket/prefix, not {parts.scheme}:")
+    scheme = "s3" if parts.scheme == "s3a" else parts.scheme
+    if scheme in _REFUSED:
+        raise ValueError(_REFUSED[scheme])
+    if scheme not in _CONTAINERS:
+        if scheme not in ("", "file"):
+            raise ValueError(f"write a path, s3://bucket/prefix or az://container/prefix, not {scheme}:")
         return parse_path(text)
     folders = [part for part in parts.path.split("/") if part]
     if not parts.netloc or parts.query or parts.fragment or "@" in parts.netloc:
-        raise ValueError("write s3://bucket/prefix; credentials belong into the environment")
+        raise ValueError(
+            f"write {scheme}://{_CONTAINERS[scheme]}/prefix; credentials belong into the environment"
+        )
     if any(part.startswith(".") for part in folders):
         raise ValueError("no part of the prefix may begin with a dot")
-    return "/".join([f"s3://{parts.netloc}", *folders])
+    return "/".join([f"{scheme}://{parts.netloc}", *folders])
 
 
 def parse_boolean(text: str) -> bool:

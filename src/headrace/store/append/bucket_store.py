@@ -125,7 +125,7 @@ class BucketStore(Store):
         """Write the rows of the running epoch to segments, bucket by bucket."""
         for group in self._files(sorted(self._fresh)):
             sections = [(bucket, [self._arranged(bucket, pack=False)]) for bucket in group]
-            self.spilled.append(self.files.write(self._kind, sections))
+            self.spilled.append(self.files.spill(self._kind, sections))
             for bucket in group:
                 self._fresh_bytes -= self._fresh.pop(bucket).nbytes
 

@@ -107,7 +107,7 @@ class RowLog:
     def spill(self, files: Files) -> None:
         """Write the rows of the running epoch, so that they leave memory."""
         for kind, run in self._split(self.arranged()):
-            self.spilled.append(files.write(kind, sections_of(self.layout, run)))
+            self.spilled.append(files.spill(kind, sections_of(self.layout, run)))
         self._fresh, self._arranged, self.fresh_bytes = [], False, 0
 
     # ── rows out ─────────────────────────────────────────────────────────────────────────────

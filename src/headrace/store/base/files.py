@@ -31,6 +31,10 @@ class Files(Protocol):
     def write(self, kind: FileKind, sections: Sections) -> Segment:
         """Flushes sections as one segment, and opens it."""
 
+    def spill(self, kind: FileKind, sections: Sections) -> Segment:
+        """Writes a segment long before the epoch ends, which the version will most likely name."""
+        return self.write(kind, sections)
+
     def place(self, path: Path, label: str) -> Segment:
         """Moves a finished file that is not a segment into the version; `label` finds it again."""
         raise TypeError(f"{type(self).__name__} places no files")

@@ -209,7 +209,9 @@ class FinalStore(Store):
         sections = self._sections(lambda _: True)
         if not sections:
             return
-        self.spilled.append(self.files.write(self._kind, sections))
+        slides = self._window.slide_us not in (0, self._window.width_us)
+        write = self.files.write if slides else self.files.spill  # several windows: merged in the end
+        self.spilled.append(write(self._kind, sections))
         self._expected = max(len(state.fresh) for state in self._slices.values() if state.fresh is not None)
         for slice_us, _ in sections:
             self._drop(slice_us)

@@ -229,7 +229,7 @@ class SlicedStore(LookingStore):
         """Write dirty rows to a segment of the running epoch, so that they may be evicted."""
         sections = self._dirty_sections(lambda _: True)
         if sections:
-            self.spilled.append(self.files.write(self._kind, sections))
+            self.spilled.append(self.files.spill(self._kind, sections))
             self._settle()
 
     def _settle(self) -> None:

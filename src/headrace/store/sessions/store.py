@@ -225,7 +225,7 @@ class SessionStore(Store):
         """Write dirty sessions to segments of the running epoch, so that they may be evicted."""
         run = self.table.dirty_live(self._dead_through)
         written = self._written(run, self._timers(run, self.watermark_us))
-        self.spilled += [self.files.write(kind, sections) for kind, sections in written]
+        self.spilled += [self.files.spill(kind, sections) for kind, sections in written]
         self.table.settle()
 
     # ── results out ──────────────────────────────────────────────────────────────────────────
