@@ -128,8 +128,8 @@ class Machine:
         if self.version < 1 or owner in self.pins:
             return
         manifests = self.names[max(0, self.version - owner)]
-        put_pin(self.blobs, PREFIX, f"{owner}", manifests)
         named = {name for one in manifests for name in (one, *segments_of(self.blobs, one))}
+        put_pin(self.blobs, PREFIX, f"{owner}", named)
         if named & condemned_files(self.blobs, PREFIX) or not named <= set(self.blobs.list("")):
             self.blobs.delete(pin_name(PREFIX, f"{owner}"))
         else:
