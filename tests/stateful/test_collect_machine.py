@@ -48,17 +48,17 @@ class MortalBlobs(MemoryBlobs):
     left = 1 << 30
     meanwhile: Any = None  # runs once, before the last write
 
-    def _spend(self) -> None:
+    def spend(self) -> None:
         if self.left == 0:
             raise Died
         self.left -= 1
 
     def put_if_absent(self, name: str, data: bytes) -> None:
-        self._spend()
+        self.spend()
         super().put_if_absent(name, data)
 
     def delete(self, name: str) -> None:
-        self._spend()
+        self.spend()
         super().delete(name)
 
     @contextmanager

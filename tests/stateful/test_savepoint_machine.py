@@ -261,11 +261,11 @@ class Interrupted(MortalBlobs):
 
     other: Callable[[], None] | None = None
 
-    def _spend(self) -> None:
+    def spend(self) -> None:
         if self.left == 0 and self.other is not None:
             other, self.other, self.left = self.other, None, 1 << 30
             other()
-        super()._spend()
+        super().spend()
 
     @contextmanager
     def interrupted(self, writes: int, other: Callable[[], None]) -> Iterator[None]:
