@@ -24,7 +24,7 @@ from headrace.checkpoint.rescale.derive import derived_for
 from headrace.checkpoint.rescale.folders import folders_at
 from headrace.checkpoint.rescale.frozen import Parent, read_frozen
 from headrace.checkpoint.restore import read_manifest
-from headrace.errors import BlobMissing, HeadraceError
+from headrace.errors import HeadraceError
 from headrace.format.manifest import Manifest, SegmentEntry, encode
 from headrace.format.names import blob_name, operator_prefix, segment_name
 from headrace.plan.partitions.layouts import layout_at, rescaled
@@ -117,6 +117,7 @@ class World:
     queries: dict[str, Query] = field(default_factory=lambda: {"q0": Query("q0")})
     unborn: dict[str, Savepoint] = field(default_factory=dict)  # branches that broke off
     over: set[str] = field(default_factory=set)
+    dropped: Query | None = None
     made: int = 0
 
     def query(self, number: int) -> Query | None:
@@ -293,7 +294,7 @@ def collecting(world: World) -> None:
 
 
 def dropping(world: World) -> None:
-    world.queries.pop("q0", None)
+    world.dropped = world.queries.pop("q0", world.dropped)
     drop_query(world.blobs, "q0")
 
 
@@ -312,11 +313,10 @@ def branching(world: World) -> None:
 
 def saving(world: World) -> None:
     """Of an old version, which the collector may be deleting."""
-    query = world.queries.get("q0")
+    query = world.queries.get("q0", world.dropped)
     if query is not None:
         earlier = replace(query, version=query.version - RETAIN - 1)
-        with suppress(BlobMissing):
-            make(world.blobs, saved(world.blobs, earlier, "old"))
+        make(world.blobs, saved(world.blobs, earlier, "old"))
 
 
 ACTIONS = [collecting, dropping, unsaving, branching, saving]

@@ -27,6 +27,21 @@ def create_savepoint(checkpoint: str, name: str | None = None, within_s: float =
     -------
     str
         The address for `start`: ``"<checkpoint>#<name>"``.
+
+    Examples
+    --------
+    >>> import headrace as hr
+    >>> spark.conf.set("spark.headrace.state.location", f"{folder}/state")
+    >>> counts = hr.stream(events).groupBy("user").agg(n=hr.count())
+    >>> writer = counts.writeStream.format("noop").trigger(availableNow=True)
+    >>> hr.start(writer.option("checkpointLocation", f"{folder}/kept")).awaitTermination()
+    >>> address = hr.create_savepoint(f"{folder}/kept", "before-release")
+    >>> writer = writer.option("checkpointLocation", f"{folder}/trial")
+    >>> hr.start(writer, from_savepoint=address).awaitTermination()
+    >>> [(kept["name"], kept["batch"]) for kept in hr.savepoints(f"{folder}/kept")]
+    [('before-release', 1)]
+    >>> hr.delete_savepoint(f"{folder}/kept", "before-release")
+    >>> spark.conf.unset("spark.headrace.state.location")
     """
     return f"{checkpoint}#{create(checkpoint, name, within_s).name}"
 
@@ -43,6 +58,12 @@ def savepoints(place: str) -> list[dict[str, Any]]:
     -------
     list of dict
         `name`, `batch`, `operators`, `made`, `complete`, `query` and `checkpoint` of each.
+
+    Examples
+    --------
+    >>> import headrace as hr
+    >>> hr.savepoints(checkpoint)
+    []
     """
     return listed(place)
 
@@ -56,5 +77,12 @@ def delete_savepoint(place: str, name: str) -> None:
         A checkpoint location, or a state location where the checkpoint is gone.
     name
         The savepoint's name; ``<query>/<name>`` where several queries of a location have one of this name.
+
+    Examples
+    --------
+    >>> import headrace as hr
+    >>> hr.delete_savepoint(checkpoint, "before-release")
+    Traceback (most recent call last):
+    headrace.errors.QueryError: query ... has no savepoint before-release in ...
     """
     remove(place, name)
