@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from headrace.spark.api.grouped import GroupedStream
     from headrace.spark.api.merge import merge_into
     from headrace.spark.api.progress import progress, storage_waits
+    from headrace.spark.api.savepoints import create_savepoint, delete_savepoint, savepoints
     from headrace.spark.api.start import start
     from headrace.spark.api.stop import stop
     from headrace.spark.api.view import view
@@ -89,7 +90,9 @@ __all__ = [
     "collect_set",
     "count",
     "count_distinct",
+    "create_savepoint",
     "custom_window",
+    "delete_savepoint",
     "ended_by",
     "explain",
     "first",
@@ -109,6 +112,7 @@ __all__ = [
     "redis",
     "register",
     "rows",
+    "savepoints",
     "session",
     "sliding",
     "start",
@@ -149,6 +153,9 @@ _HOMES = {
     "merge_into": "api.merge",
     "progress": "api.progress",
     "storage_waits": "api.progress",
+    "create_savepoint": "api.savepoints",
+    "delete_savepoint": "api.savepoints",
+    "savepoints": "api.savepoints",
     "start": "api.start",
     "stop": "api.stop",
     "view": "api.view",

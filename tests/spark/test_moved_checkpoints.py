@@ -89,7 +89,8 @@ def test_a_copy_is_refused_and_a_branch_is_not(apart: Case, tmp_path: Path) -> N
     copy, before = replace(apart, checkpoint=tmp_path / "copy"), files_of(tmp_path / "state")
     refusal = copy.refusal(copy.totals())
     assert f"is a copy of file:{apart.checkpoint}" in refusal
-    assert f"headrace state branch file:{apart.checkpoint} file:{copy.checkpoint}" in refusal
+    assert f"headrace savepoint create file:{apart.checkpoint} <name>" in refusal
+    assert f'from_savepoint="file:{apart.checkpoint}#<name>"' in refusal
     writer = copy.totals().writeStream.option("checkpointLocation", str(copy.checkpoint))
     with pytest.raises(HeadraceError, match="is a copy of"):
         hr.start(writer.format("noop"))

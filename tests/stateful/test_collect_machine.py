@@ -48,17 +48,17 @@ class MortalBlobs(MemoryBlobs):
     left = 1 << 30
     meanwhile: Any = None  # runs once, before the last write
 
-    def _spend(self) -> None:
+    def spend(self) -> None:
         if self.left == 0:
             raise Died
         self.left -= 1
 
     def put_if_absent(self, name: str, data: bytes) -> None:
-        self._spend()
+        self.spend()
         super().put_if_absent(name, data)
 
     def delete(self, name: str) -> None:
-        self._spend()
+        self.spend()
         super().delete(name)
 
     @contextmanager
@@ -128,8 +128,8 @@ class Machine:
         if self.version < 1 or owner in self.pins:
             return
         manifests = self.names[max(0, self.version - owner)]
-        put_pin(self.blobs, PREFIX, f"{owner}", manifests)
         named = {name for one in manifests for name in (one, *segments_of(self.blobs, one))}
+        put_pin(self.blobs, PREFIX, f"{owner}", named)
         if named & condemned_files(self.blobs, PREFIX) or not named <= set(self.blobs.list("")):
             self.blobs.delete(pin_name(PREFIX, f"{owner}"))
         else:

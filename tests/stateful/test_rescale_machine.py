@@ -86,6 +86,7 @@ class Machine:
     folder: Path
     mode: CommitMode
     share_bytes: int = 64 << 20
+    query: str = "q"
     batches: int = 0
     attempts: int = 0
     starts: int = 0
@@ -112,7 +113,7 @@ class Machine:
     def rescale(self, partitions: int) -> None:
         """A new start; what hosts left in the log is published first, as `hr.start` does."""
         self.starts += 1
-        state = StateOf(self.record.location, "q", self.spec.name, self.record.known_layouts)
+        state = StateOf(self.record.location, self.query, self.spec.name, self.record.known_layouts)
         for version in self.record.begun[-2:]:
             if Path(self.record.location).exists():
                 redo(self.folder / "local", state, version)
@@ -127,7 +128,7 @@ class Machine:
         self.record = record.began(number)
         origin = record.origin(number)
         wire = None if origin is None else asdict(origin)
-        start = (f"start-{self.starts}", "q", record.spec)
+        start = (f"start-{self.starts}", self.query, record.spec)
         rest = (number, base, self.attempts, record.location, 3, self.mode)
         return [
             Ticket(*start, partition, *rest, by_range=record.by_range, origin=Origin.of(wire))
@@ -156,7 +157,7 @@ class Machine:
         """The late rows of all partitions since the first batch."""
         blobs = Locations(self.folder / "local").open(self.record.location, create=False)
         layouts, version = self.record.known_layouts, self.batches - 1
-        names = published(blobs, "q", self.spec.name, layouts)[version]
+        names = published(blobs, self.query, self.spec.name, layouts)[version]
         return sum(read_manifest(blobs, name).late_rows_total for name in names)
 
     def segments(self) -> set[str]:

@@ -118,7 +118,7 @@ def test_what_is_pinned_stays_until_the_pin_goes() -> None:
     blobs = MemoryBlobs()
     publish(blobs, manifest(1, entry(1)))
     publish(blobs, manifest(2, entry(2)))
-    put_pin(blobs, PREFIX, "mine", [f"{PREFIX}/{manifest_name(1, 1, 1)}"])
+    put_pin(blobs, PREFIX, "mine", [f"{PREFIX}/{name}" for name in (manifest_name(1, 1, 1), entry(1).name)])
     assert collect(blobs, PREFIX, committed=2, retain=1) == []
     assert restore(blobs, PREFIX, 1) is not None
     blobs.delete(pin_name(PREFIX, "mine"))

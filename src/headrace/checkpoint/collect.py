@@ -15,8 +15,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapp
 from dataclasses import dataclass
 
 from headrace.blob.base import Blobs
+from headrace.checkpoint.keep.branch import release_branch
 from headrace.checkpoint.keep.condemned import condemn, finish_condemned
-from headrace.checkpoint.keep.pins import pinned_files, release_branch
+from headrace.checkpoint.keep.pins import pinned_files
 from headrace.checkpoint.restore import read_manifest
 from headrace.errors import BlobMissing
 from headrace.format.manifest import Manifest
@@ -99,6 +100,10 @@ def collect(
         if not doomed:
             return []
         release_branch(blobs, prefix, names, needed_by(manifests.known))
+        before = pinned_files(blobs, prefix, names)
+        doomed = [name for name in doomed if name not in before]
+        if not doomed:
+            return []
         with condemn(blobs, prefix, doomed) as listed:
             pinned = pinned_files(blobs, prefix)
             unpinned = [name for name in doomed if name not in pinned]

@@ -11,8 +11,15 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol
 
 from headrace.checkpoint.operator_record import refuse_changes
-from headrace.errors import OperatorChanged, SettingError, StateCorrupt, StateMissing, StateUnsupported
-from headrace.format.names import component
+from headrace.errors import (
+    OperatorChanged,
+    QueryError,
+    SettingError,
+    StateCorrupt,
+    StateMissing,
+    StateUnsupported,
+)
+from headrace.format.names import component, operator_prefix
 from headrace.plan.epochs import base_of, begin_batch
 from headrace.plan.partitions.layouts import Layout, Origin, first_layout, origin_of, rescaled
 from headrace.plan.spec import OperatorSpec
@@ -163,6 +170,16 @@ def opened(
     rescaled_record = record.with_partitions(batch)
     refuse_rescale(rescaled_record, batch)
     return rescaled_record
+
+
+def refuse_unfinished_branch(record: OperatorRecord, query: str, root: str) -> None:
+    """Raises where the record is of a branch with another query id: its checkpoint was never completed."""
+    parents, own = record.known_layouts[0].parents, f"{operator_prefix(query, record.spec.name)}/"
+    if parents and not parents.startswith(own):
+        raise QueryError(
+            f"the checkpoint {root} is an unfinished branch of another query",
+            hint="remove it, and start the query with hr.start(writer, from_savepoint=…)",
+        )
 
 
 def refuse_default_number(record: OperatorRecord, spec: OperatorSpec) -> None:

@@ -6,12 +6,14 @@ that work for one start share its run. Threads: any; storage decides races.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from headrace.blob.base import Blobs
 from headrace.blob.retry import Retry, put_or_read
 from headrace.clock import Clock, SystemClock
 from headrace.errors import Fenced, StateMissing
 from headrace.format.manifest import Manifest
-from headrace.format.names import parse_run, run_record, runs_folder
+from headrace.format.names import dropped_record, parse_run, run_record, runs_folder
 from headrace.format.record import corrupt, decode_record, encode_record
 
 FORMAT_VERSION = 1
@@ -33,7 +35,10 @@ def claim_run(
     A query that `has_state` has runs: without them its numbers would begin again, below those of its state.
     """
     clock, retry = clock or SystemClock(), retry or Retry()
-    newest = newest_run(blobs, query)
+    names = blobs.list(runs_folder(query))
+    if dropped_record(query) in names:
+        raise _lost(blobs, query, "its state was dropped")
+    newest = _newest(names)
     if has_state and newest == 0:
         raise _lost(blobs, query, "it has state, and no run is there")
     starts = _starts(blobs, query, newest)
@@ -72,7 +77,17 @@ def _starts(blobs: Blobs, query: str, newest: int) -> list[str]:
 
 def newest_run(blobs: Blobs, query: str) -> int:
     """The largest run number claimed so far; 0 when there is none."""
-    return max(filter(None, map(parse_run, blobs.list(runs_folder(query)))), default=0)
+    return _newest(blobs.list(runs_folder(query)))
+
+
+def begin_runs(blobs: Blobs, query: str, number: int, start: str) -> None:
+    """Records a run of a new query that goes on from versions of runs up to `number`."""
+    data = encode_record(_KIND, FORMAT_VERSION, {"start": start, "before": []})
+    put_or_read(blobs, run_record(query, number), data, clock=SystemClock(), retry=Retry())
+
+
+def _newest(names: Sequence[str]) -> int:
+    return max(filter(None, map(parse_run, names)), default=0)
 
 
 def ensure_current(blobs: Blobs, query: str, run: int) -> None:

@@ -8,6 +8,7 @@ from typing import Annotated, Literal, TypeVar
 
 import typer
 
+from headrace.cli.savepoint import app as savepoint
 from headrace.cli.state import app as state
 
 Name = TypeVar("Name", bound=str)
@@ -18,6 +19,7 @@ app = typer.Typer(
 bench = typer.Typer(no_args_is_help=True, help="Benchmarks; the last line of each is one JSON object.")
 app.add_typer(bench, name="bench")
 app.add_typer(state, name="state")
+app.add_typer(savepoint, name="savepoint")
 
 
 def _version(wanted: bool) -> None:

@@ -5,7 +5,6 @@ Modules that read state are imported by the commands, so that `--help` is quick.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from headrace.cli.tables import AsJson, as_text, fail, print_rows
 from headrace.errors import HeadraceError, QueryError
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ app = typer.Typer(no_args_is_help=True, help="Look at the state of a query, by i
 
 Checkpoint = Annotated[str, typer.Argument(help="The query's checkpoint location.")]
 Operator = Annotated[str, typer.Argument(help="The operator's name.")]
-AsJson = Annotated[bool, typer.Option("--json", help="One JSON object per line, for machines.")]
 Version = Annotated[int | None, typer.Option(help="Read the state after this batch; newest by default.")]
 Key = Annotated[list[str] | None, typer.Option(help="Only rows of a key, as column=value; repeatable.")]
 _LISTED = ["operator", "work", "window", "store", "version", "rows", "bytes", "files"]
@@ -42,9 +41,9 @@ def list_operators(
 
     with _opened(checkpoint) as state:
         if operator is None:
-            _print(operator_rows(state), as_json, _LISTED)
+            print_rows(operator_rows(state), as_json, _LISTED)
         else:
-            _print(version_rows(state, operator), as_json)
+            print_rows(version_rows(state, operator), as_json)
 
 
 @app.command()
@@ -61,7 +60,7 @@ def show(
     with _opened(checkpoint) as state:
         keys = _keys(state, operator, key or [])
         table = state.table(operator, version=version, keys=keys, accumulators=accumulators)
-        _print(list(_rows(table, limit)), as_json, table.schema.names)
+        print_rows(list(_rows(table, limit)), as_json, table.schema.names)
 
 
 @app.command()
@@ -76,7 +75,7 @@ def diff(
     """Show what changed between two versions."""
     with _opened(checkpoint) as state:
         changes = state.changes(operator, start, end)
-        _print(list(_rows(changes, limit)), as_json, changes.schema.names)
+        print_rows(list(_rows(changes, limit)), as_json, changes.schema.names)
 
 
 @app.command()
@@ -116,6 +115,27 @@ def branch(
 
 
 @app.command()
+def drop(
+    place: Annotated[str, typer.Argument(help="The checkpoint, or <state location>#<query id>.")],
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Delete; without it, only print what would go.")
+    ] = False,
+) -> None:
+    """Delete the state of a query that is no longer needed; savepoints and branches keep theirs."""
+    from headrace.cli.tables import failing
+    from headrace.edit.saved import drop_state
+
+    if not yes:
+        typer.echo(f"with --yes this would delete the state of {place}, apart from what others name")
+        return
+    with failing():
+        is_gone = drop_state(place)
+    typer.echo(
+        "its state is gone" if is_gone else "savepoints or branches name some files: these go with them"
+    )
+
+
+@app.command()
 def stats(checkpoint: Checkpoint, operator: Operator, as_json: AsJson = False) -> None:
     """Show sizes by partition, the largest keys, and what the next collection may delete."""
     from rich.console import Console
@@ -125,17 +145,17 @@ def stats(checkpoint: Checkpoint, operator: Operator, as_json: AsJson = False) -
     with _opened(checkpoint) as state:
         figures = statistics(state, operator)
     if as_json:
-        typer.echo(_json(figures))
+        typer.echo(as_text(figures))
         return
     console = Console()
     console.print(
         f"{operator}: version {figures['version']}, {figures['rows']:,} rows, {figures['bytes']:,} bytes, "
         f"{figures['files']} files, {figures['late_rows']:,} late rows"
     )
-    _print(figures["partitions"], as_json=False)
+    print_rows(figures["partitions"], as_json=False)
     if figures["largest_keys"]:
         console.print("keys with most rows")
-        _print(figures["largest_keys"], as_json=False)
+        print_rows(figures["largest_keys"], as_json=False)
     doomed = figures["collectable"]
     console.print(f"the next collection may delete {doomed['files']} files, {doomed['bytes']:,} bytes")
 
@@ -152,18 +172,13 @@ class _opened:  # noqa: N801 (a context manager that reads as a verb)
         try:
             self._state = State(self._checkpoint)
         except HeadraceError as error:
-            _fail(error)
+            fail(error)
         return self._state
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self._state.close()
         if isinstance(error, HeadraceError):
-            _fail(error)
-
-
-def _fail(error: HeadraceError) -> None:
-    typer.echo(str(error), err=True)
-    raise typer.Exit(1)
+            fail(error)
 
 
 def _rows(table: StateTable | Changes, limit: int) -> Iterator[dict[str, Any]]:
@@ -190,32 +205,3 @@ def _keys(state: State, operator: str, given: list[str]) -> dict[str, Any]:
             raise QueryError(f"--key {one}: {error}", hint=f"{name} is {kind}") from None
         filters.setdefault(name, []).append(cast)
     return filters
-
-
-def _print(rows: list[dict[str, Any]], as_json: bool, names: list[str] | None = None) -> None:
-    if as_json:
-        for row in rows:
-            typer.echo(_json(row))
-        return
-    from rich.console import Console
-    from rich.table import Table
-
-    columns = names or (list(rows[0]) if rows else [])
-    table = Table(*columns)
-    for row in rows:
-        table.add_row(*(_text(row.get(name)) for name in columns))
-    Console().print(table if columns else "nothing")
-
-
-def _json(value: dict[str, Any]) -> str:
-    return json.dumps(value, default=str)
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{name} {_text(one)}" for name, one in value.items()) + "}"
-    if isinstance(value, list):
-        return ", ".join(map(_text, value))
-    if isinstance(value, int) and not isinstance(value, bool):
-        return f"{value:,}"
-    return "" if value is None else str(value)

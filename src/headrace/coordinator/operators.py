@@ -22,6 +22,7 @@ from headrace.checkpoint.records import (
     default_location,
     opened,
     refuse_default_number,
+    refuse_unfinished_branch,
 )
 from headrace.clock import SYSTEM_CLOCK, Clock
 from headrace.coordinator.belonging import followed, settle_owner
@@ -156,6 +157,8 @@ class TrackedOperator:
         location = state_location(request.location, files.root)
         if stored is not None:
             stored = followed(self._view, request.query, stored, location)
+        if stored is not None:
+            refuse_unfinished_branch(stored, request.query, files.root)
         if stored is not None and not request.rescales:
             refuse_default_number(stored, request.spec)
         self._record = opened(stored, request.spec, location, request.batch, new=fresh, path=records.where)

@@ -24,6 +24,7 @@ from headrace.errors import BlobMissing, QueryError
 from headrace.format.names import component, operator_prefix, runs_folder
 from headrace.inspect.checkpoint import METADATA, FolderFiles
 from headrace.inspect.state import State
+from headrace.inspect.versions import read_manifests
 
 
 def branch(checkpoint: str, to: str) -> str:
@@ -31,6 +32,7 @@ def branch(checkpoint: str, to: str) -> str:
     target = Path(to.removeprefix("file://").removeprefix("file:")).absolute()
     with State(checkpoint) as state:
         refuse_remote(state.checkpoint)
+        _refuse_shared(state)
         if target.exists():
             raise QueryError(f"{target} is there already", hint="name a folder that does not exist")
         query, hidden = str(uuid.uuid4()), target.with_name(f".{target.name}.{uuid.uuid4().hex}.tmp")
@@ -43,6 +45,23 @@ def branch(checkpoint: str, to: str) -> str:
             shutil.rmtree(hidden, ignore_errors=True)
             raise
     return query
+
+
+def _refuse_shared(state: State) -> None:
+    """A copy would go on naming files of other folders, and nothing would keep them."""
+    for operator, record in state.checkpoint.records().items():
+        manifests = sorted({name for names in state.published(operator).values() for name in names})
+        shared = any(
+            not segment.name.startswith("segments/")
+            for manifest in read_manifests(state.blobs(operator), manifests)
+            for segment in manifest.segments
+        )
+        if shared or record.known_layouts[0].parents:
+            raise QueryError(
+                f"the state of operator {operator} shares files, since it was rescaled or is a branch",
+                hint="start the new query from a savepoint instead: `headrace savepoint create`; or let "
+                "the query run on until compaction has written files of its own",
+            )
 
 
 def _copy_checkpoint(state: State, hidden: Path, query: str) -> None:

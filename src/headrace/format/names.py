@@ -6,6 +6,8 @@
     <query>/<operator>/p<partition>/segments/v<version>-r<run>-a<attempt>-s<sequence>.segment
     <query>/<operator>/g<first group>-<last group>/…    the same, after the number of partitions has changed
     <query>/<operator>/layouts/v<version>-r<run>-n<partitions>
+    savepoints/<query>/<savepoint>/record
+    savepoints/<query>/<savepoint>/complete
 
 `<run>` is the number of the query's start. Numbers are zero-padded, so that names sort by version, then
 run, then attempt. A segment's version is that of the first manifest that names it. By it garbage collection
@@ -23,6 +25,7 @@ from urllib.parse import quote
 from headrace.plan.partitions.groups import Groups, groups_of
 
 RUNS = "runs"
+SAVEPOINTS = "savepoints/"  # beside the queries: a savepoint outlives its query
 _COMPONENT_MAX = 200
 _VERSION, _RUN, _ATTEMPT, _SEQUENCE, _PARTITION = 12, 8, 12, 6, 4
 SEQUENCES = 10**_SEQUENCE  # how many segments one attempt can name
@@ -117,6 +120,15 @@ def run_record(query: str, run: int) -> str:
     return f"{runs_folder(query)}{_padded(run, _RUN)}"
 
 
+def dropped_record(query: str) -> str:
+    """The record of a query that was dropped, while somebody else names its files."""
+    return f"{runs_folder(query)}dropped"
+
+
+def savepoint_folder(query: str, name: str) -> str:
+    return f"{SAVEPOINTS}{component(query)}/{component(name)}/"
+
+
 def manifests_folder(prefix: str) -> str:
     """The folder of the manifests of the partition at `prefix`; ends in a slash."""
     return f"{prefix}/manifests/"
@@ -143,6 +155,16 @@ def blob_name(prefix: str, name: str) -> str:
 def home_of(name: str) -> str:
     """The partition of a manifest or segment, by its whole name."""
     return name.rpartition("/")[0].rpartition("/")[0]
+
+
+def operator_of(name: str) -> str:
+    """The folder of the operator of a manifest or segment, by its whole name."""
+    return home_of(name).rpartition("/")[0]
+
+
+def query_of(prefix: str) -> str:
+    """The query of an operator's folder, as its id is in names."""
+    return prefix.partition("/")[0]
 
 
 def manifests_of(prefix: str, version: int) -> str:

@@ -46,8 +46,9 @@ def refuse_copy(blobs: Blobs, query: str, root: str, is_there: Callable[[str], b
     if owner is not None and is_there(owner):
         raise QueryError(
             f"the checkpoint {root} is a copy of {owner}, which owns the state in {blobs.root}",
-            hint=f"to go on from here as a query of its own, remove the copy and run "
-            f"`headrace state branch {owner} {root}`; to go on here instead of there, remove {owner}",
+            hint="for a query of its own, remove the copy, run `headrace savepoint create "
+            f'{owner} <name>`, and start it with hr.start(writer, from_savepoint="{owner}#<name>"); '
+            f"to go on here instead of there, remove {owner}",
         )
     return number
 

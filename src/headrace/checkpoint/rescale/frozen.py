@@ -50,15 +50,39 @@ def parents_of(blobs: Blobs, ticket: Ticket, run: int, clock: Clock) -> list[Par
         return put_frozen(blobs, name, parents, clock)
 
 
-def put_frozen(blobs: Blobs, name: str, parents: Sequence[Parent], clock: Clock) -> list[Parent]:
-    """Records parents under `name`; returns those that the record has in the end."""
-    rows = [[parent.manifest, parent.groups.low, parent.groups.high] for parent in parents]
-    data = encode_record(_KIND, FORMAT_VERSION, {"parents": rows})
+def put_frozen(
+    blobs: Blobs, name: str, parents: Sequence[Parent], clock: Clock, origins: Sequence[str] = ()
+) -> list[Parent]:
+    """Records parents under `name`; returns those that the record has in the end.
+
+    `origins` are the operators' folders whose files the parents of a branch name.
+    """
+    body = {"parents": rows_of(parents)} | ({"origins": list(origins)} if origins else {})
+    data = encode_record(_KIND, FORMAT_VERSION, body)
     return _decode(put_or_read(blobs, name, data, clock=clock, retry=Retry()), f"{blobs.root}/{name}")
 
 
 def read_frozen(blobs: Blobs, name: str) -> list[Parent]:
     return _decode(blobs.get(name), f"{blobs.root}/{name}")
+
+
+def read_origins(blobs: Blobs, name: str) -> list[str]:
+    """The operators' folders whose files the parents of a branch name; empty where the record is gone."""
+    try:
+        body = decode_record(_KIND, FORMAT_VERSION, blobs.get(name), f"{blobs.root}/{name}")
+    except BlobMissing:
+        return []
+    return [str(folder) for folder in body.get("origins", [])]
+
+
+def rows_of(parents: Sequence[Parent]) -> list[list[str | int]]:
+    """Parents as plain values."""
+    return [[parent.manifest, parent.groups.low, parent.groups.high] for parent in parents]
+
+
+def parents_from(rows: Sequence[Sequence[str | int]]) -> list[Parent]:
+    """Parents of plain values."""
+    return [Parent(str(name), Groups(int(low), int(high))) for name, low, high in rows]
 
 
 def published_parents(
@@ -96,6 +120,6 @@ def _unpublished(
 def _decode(data: bytes, where: str) -> list[Parent]:
     body = decode_record(_KIND, FORMAT_VERSION, data, where)
     try:
-        return [Parent(str(name), Groups(int(low), int(high))) for name, low, high in body["parents"]]
+        return parents_from(body["parents"])
     except (KeyError, TypeError, ValueError) as error:
         raise corrupt(_KIND, where, f"its fields are not those of a layout ({error})") from error

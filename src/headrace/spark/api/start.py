@@ -18,7 +18,8 @@ from headrace.checkpoint.beside.record_log import RecordLog, stored_record, stor
 from headrace.checkpoint.operator_record import refuse_changes
 from headrace.coordinator.belonging import Places, followed, refuse_copied
 from headrace.coordinator.operators import state_location
-from headrace.errors import QueryError, StateMissing
+from headrace.edit.from_savepoint import begin_branch, begun_from, resolve
+from headrace.errors import QueryError, SettingError, StateMissing
 from headrace.plan.options import PREFIX, CommitMode, HostPer, Options, local_on
 from headrace.plan.spec import OperatorSpec
 from headrace.recovery.reconcile import replay_due, settle_replay
@@ -38,7 +39,7 @@ log = logging.getLogger("headrace.start")
 _SETTING = f"{PREFIX}commit"
 
 
-def start(writer: DataStreamWriter) -> StreamingQuery:
+def start(writer: DataStreamWriter, from_savepoint: str | None = None) -> StreamingQuery:
     """Start a query with asynchronous commits.
 
     A batch then waits until its state is in the local log of its machine, and the batch before it is on
@@ -49,6 +50,10 @@ def start(writer: DataStreamWriter) -> StreamingQuery:
     ----------
     writer
         The writer of `df.writeStream`, with its sink, `checkpointLocation` and trigger.
+    from_savepoint
+        Where a new query begins: ``"<checkpoint>#<name>"``, or ``"<state location>#<name>"`` where the
+        original's checkpoint is gone. The new query has a checkpoint and a query id of its own, and copies
+        no state. If the checkpoint is that of this branch already, the query goes on.
 
     Returns
     -------
@@ -77,13 +82,48 @@ def start(writer: DataStreamWriter) -> StreamingQuery:
         )
     options = session_options(spark)
     checkpoint = checkpoint_of(spark, writer)
+    specs = specs_below(writer._df)
+    if from_savepoint is not None:
+        begin_at(spark, checkpoint, from_savepoint, specs, options)
     if checkpoint is not None:
         files = checkpoint_files(spark, checkpoint)
-        refuse_changed(files, specs_below(writer._df))
+        refuse_changed(files, specs)
         if reconcile(spark, files, options):
             replay(spark, writer, files, checkpoint)
     with _committing(spark, "async", always=False):
         return writer.start()
+
+
+def begin_at(
+    spark: SparkSession,
+    checkpoint: str | None,
+    address: str,
+    specs: Sequence[OperatorSpec],
+    options: Options,
+) -> None:
+    """Makes the checkpoint of a branch, unless it is there; all that would stop the query comes first."""
+    if checkpoint is None:
+        raise QueryError(
+            "a query from a savepoint needs a checkpoint of its own",
+            hint='say .option("checkpointLocation", …) with a new folder',
+        )
+    files, places = checkpoint_files(spark, checkpoint), coordinator_for(spark).places
+    if begun_from(files, address):
+        return
+    blobs, savepoint = resolve(address, lambda location: places.blobs_at(location, create=False))
+    location = state_location(options.location, files.root)
+    if location != savepoint.location:
+        raise SettingError(
+            f"the savepoint {address} is in {savepoint.location}, and the query's state would be in "
+            f"{location}",
+            hint=f"set spark.headrace.state.location to {savepoint.location}",
+        )
+    saved = {one.record.spec.name: one.record.spec for one in savepoint.operators}
+    for spec in specs:
+        if spec.name in saved:
+            refuse_changes(saved[spec.name], spec)
+    query = begin_branch(files, blobs, savepoint, address)
+    log.info("%s: the query %s goes on from batch %s of %s", files.root, query, savepoint.batch, address)
 
 
 def refuse_changed(files: LocalFiles | HadoopFiles, specs: Sequence[OperatorSpec]) -> None:
