@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -20,6 +20,7 @@ from headrace.wire.contract import Ticket
 class EpochFiles(Protocol):
     """Writes and names the files of one ticket's epoch. Threads: one at a time."""
 
+    ticket: Ticket
     run: int
     nbytes: int  # of all segments written
 
@@ -74,11 +75,7 @@ class PublishedFiles:
         return self.home.sst_file(name, label, size, check)
 
     def adopt(self, segment: SegmentFile) -> None:
-        files, staged_id = self.home.files, segment.file.id
-        name = self.home.new_name(self.ticket, self.run)
-        self.home.place(name, files.path(staged_id))
-        files.unstage(staged_id)
-        segment.file = replace(segment.file, id=name)
+        self.home.upload_staged(segment, self.home.new_name(self.ticket, self.run))
 
     def keep(self, is_live: Callable[[Segment], bool]) -> None:
         """Uploads live segments and deletes the rest; open readers keep their descriptor."""
