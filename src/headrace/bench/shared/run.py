@@ -18,6 +18,7 @@ import numpy as np
 from rich.console import Console
 
 from headrace.bench.common import report
+from headrace.bench.shared.cpu import cpu_use
 from headrace.bench.shared.host import Batch, Far, Host
 from headrace.bench.shared.rows import hot_spot, skewed, spec_of, uniform
 from headrace.kernels.warm import warm
@@ -46,12 +47,13 @@ class Size:
     touched: tuple[int, ...]  # keys of a first batch
     commits: int
     batches: int  # with a cache of a tenth
+    cpu_batches: int
     memory_bytes: int
     factor: int = 100
 
 
-QUICK = Size(20_000, 4, 1, (1_000, 10_000), 20, 4, 128 << 20)
-FULL = Size(350_000, 4, 3, (1_000, 10_000, 100_000), 300, 20, 256 << 20)
+QUICK = Size(20_000, 4, 1, (1_000, 10_000), 20, 4, 120, 128 << 20)
+FULL = Size(350_000, 4, 3, (1_000, 10_000, 100_000), 300, 20, 400, 256 << 20)
 
 
 def run(*, quick: bool = False, console: Console | None = None, scratch: Path | None = None) -> str:
@@ -80,6 +82,7 @@ class Bench:
         self._checkpoints(small, large)
         for latency_ms in LATENCIES_MS:
             self._cache(large, latency_ms)
+        self._cpu()
         report.show(
             self._console,
             "shared storage",
@@ -193,6 +196,27 @@ class Bench:
             self._forget()
         took_ms = sum(batch.result_ms + batch.commit_ms for batch in measured)
         return 1000 * sum(batch.rows for batch in measured) / took_ms
+
+    # ── compaction elsewhere ─────────────────────────────────────────────────────────────────
+
+    def _cpu(self) -> None:
+        """How even the host's CPU is; both sides end with the same state."""
+        self._console.print("CPU with compaction here and elsewhere …")
+        uses = {}
+        for side, remote in (("local", False), ("remote", True)):
+            folder, keys = self._folder / f"cpu-{side}", 10 * self._size.small_keys
+            place = (self._spec, folder, self._size.memory_bytes, self._size.cpu_batches, keys)
+            uses[side] = cpu_use(*place, remote=remote)
+            shutil.rmtree(folder, ignore_errors=True)
+        self.ratios["cpu_smooth"] = uses["remote"].unevenness / uses["local"].unevenness
+        self.figures["cpu"] = {
+            side: {
+                "p99_over_median": round(use.unevenness, 2),
+                "host_s": round(use.host_s, 2),
+                "total_s": round(use.total_s, 2),
+            }
+            for side, use in uses.items()
+        }
 
 
 @dataclass
