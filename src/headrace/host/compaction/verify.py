@@ -16,7 +16,7 @@ import numpy as np
 
 from headrace.errors import StateCorrupt
 from headrace.format.manifest import SegmentEntry
-from headrace.rows.run import Run
+from headrace.row.run import Run
 from headrace.store.append.merge import concatenated, packed
 from headrace.store.base.jobs import Merge
 from headrace.store.merges import MERGES
