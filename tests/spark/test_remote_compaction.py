@@ -3,6 +3,7 @@ exact while it works, after it was killed, and after the host was."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -48,7 +49,11 @@ def compactor(tmp_path: Path) -> Iterator[Compactor]:
     command = [sys.executable, "-m", "headrace", "compactor", "--listen", "127.0.0.1:0"]
     with log.open("w") as errors:
         process = subprocess.Popen(
-            [*command, "--secret-file", str(secret)], stdout=subprocess.PIPE, stderr=errors, text=True
+            [*command, "--secret-file", str(secret)],
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            env={**os.environ, "TMPDIR": str(tmp_path)},  # a killed compactor leaves its folder
         )
     assert process.stdout is not None
     try:
