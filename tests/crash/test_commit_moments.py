@@ -18,16 +18,22 @@ import pytest
 from headrace.blob.locations import Locations
 from headrace.checkpoint.pipeline import Crew
 from headrace.checkpoint.steps import Moment, Probe, unobserved
+from headrace.compactor.server import CompactorDoor
+from headrace.compactor.work import CompactionWork
 from headrace.errors import StateMissing
+from headrace.host.compaction.remote import RemoteCompaction
+from headrace.host.compaction.workers import Workers
 from headrace.host.state.service import PartitionService
 from headrace.plan.options import COMMIT_MODES, CommitMode
 from headrace.plan.partitions.groups import partition_of
 from headrace.plan.partitions.layouts import Origin, first_layout
 from headrace.plan.spec import HASH
 from headrace.recovery.redo import StateOf, redo
+from headrace.store.segments import compact
 from headrace.testing.faults.dying_service import dying_at, pausing_at
 from headrace.testing.simulation.model import QUERY, SPEC, Rows, State, batch_of, state_of
 from headrace.wire.contract import Ticket
+from headrace.wire.listener import Listener, tcp_socket
 
 BATCHES: list[Rows] = [
     [(f"key-{(7 * number + key) % 9}", key) for key in range(number + 4)] for number in range(6)
@@ -36,6 +42,8 @@ ALL = [*BATCHES, [(f"key-{key}", 0) for key in range(9)]]  # the last one shows 
 NEVER_IN_SYNC = {Moment.LOGGING, Moment.LOGGED, Moment.UPLOADING, Moment.UPLOADED, Moment.RETIRED}
 RECOVERY = {Moment.RECOVERING, Moment.RECOVERED}
 RESCALE = {Moment.RESCALING, Moment.RESCALED}
+COMPACTION = {Moment.COMPACTING, Moment.COMPACTED}
+SECRET = "s" * 64
 
 
 class Query:
@@ -122,7 +130,8 @@ def moments(mode: CommitMode) -> list[Moment]:
     return [
         moment
         for moment in Moment
-        if moment not in RECOVERY | RESCALE and not (mode == "sync" and moment in NEVER_IN_SYNC)
+        if moment not in RECOVERY | RESCALE | COMPACTION
+        and not (mode == "sync" and moment in NEVER_IN_SYNC)
     ]
 
 
@@ -204,3 +213,39 @@ def test_a_host_killed_while_partitions_change_loses_nothing(
     if mode != "sync":  # the base may be in the log only: the old partition publishes it, as hr.start does
         redo(tmp_path / "local", StateOf(str(tmp_path / "shared"), QUERY, SPEC.name, first_layout(1)), last)
     query.go_on(last)
+
+
+class Compacted(Query):
+    """A query whose compactions are done by a compactor, or by the host if there is none."""
+
+    addresses: tuple[str, ...] = ()
+
+    def serve(self, probe: Probe) -> PartitionService:
+        remote = RemoteCompaction(Workers(self.addresses, SECRET)) if self.addresses else None
+        place = (64 << 20, Locations(self.folder / "local"), Crew(probe=probe))
+        return PartitionService(*place, remote=remote)
+
+
+@pytest.mark.parametrize("by_host", [True, False])
+@pytest.mark.parametrize("moment", sorted(COMPACTION))
+@pytest.mark.parametrize("mode", COMMIT_MODES)
+def test_a_host_killed_while_segments_are_compacted_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: CommitMode, moment: Moment, by_host: bool
+) -> None:
+    monkeypatch.setattr(compact, "FAN_IN_UNREAD", 2)
+    door = CompactorDoor(CompactionWork(tmp_path / "compactor"), 1)
+    listener = Listener(tcp_socket("127.0.0.1"), SECRET, door)
+    listener.start()
+    try:
+        query = Compacted(tmp_path, mode)
+        query.addresses = () if by_host else (f"127.0.0.1:{listener.port}",)
+        last = query.die(dying_at(moment))
+        if mode != "sync":
+            redo(
+                tmp_path / "local",
+                StateOf(str(tmp_path / "shared"), QUERY, SPEC.name, first_layout(1)),
+                last,
+            )
+        query.go_on(last)
+    finally:
+        listener.close()

@@ -9,7 +9,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from hypothesis import given, settings
+import pytest
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from headrace.blob.memory import MemoryBlobs
@@ -20,8 +21,17 @@ from headrace.checkpoint.rescale.derive import derived_for
 from headrace.checkpoint.rescale.folders import folders_at
 from headrace.checkpoint.rescale.frozen import Parent
 from headrace.checkpoint.restore import read_manifest
-from headrace.format.manifest import Manifest, SegmentEntry, encode
-from headrace.format.names import blob_name, home_of, operator_prefix, parse_manifest, segment_name
+from headrace.format import names
+from headrace.format.manifest import Derived, Manifest, SegmentEntry, encode, succession_problem
+from headrace.format.names import (
+    blob_name,
+    home_of,
+    leased_name,
+    leased_through,
+    operator_prefix,
+    parse_manifest,
+    segment_name,
+)
 from headrace.plan.partitions.layouts import Layout, first_layout, rescaled
 
 PREFIX = operator_prefix("q", "o")
@@ -35,6 +45,9 @@ STEP = st.one_of(
     st.tuples(st.just("pin"), st.integers(0, 2)),
     st.tuples(st.just("unpin"), st.integers(0, 2)),
     st.tuples(st.just("late"), st.just(0)),
+    st.tuples(st.just("compact"), st.integers(0, 7)),
+    st.tuples(st.just("compact"), st.integers(0, 7)),
+    st.tuples(st.just("meanwhile"), st.integers(0, 7)),
 )
 
 
@@ -46,9 +59,12 @@ class MortalBlobs(MemoryBlobs):
     """Ends its process after a number of writes."""
 
     left = 1 << 30
-    meanwhile: Any = None  # runs once, before the last write
+    meanwhile: Any = None  # runs once, before the next write
 
     def spend(self) -> None:
+        run, self.meanwhile = self.meanwhile, None
+        if run is not None:
+            run()
         if self.left == 0:
             raise Died
         self.left -= 1
@@ -81,6 +97,8 @@ class Machine:
     run: int = 1
     pins: dict[int, list[str]] = field(default_factory=dict)
     names: dict[int, list[str]] = field(default_factory=dict)  # of each version, its manifests
+    outputs: dict[int, SegmentEntry] = field(default_factory=dict)  # of compactions; not named
+    jobs: int = 1000  # no attempt has such a number
 
     def commit(self, keeps: int) -> None:
         """The next version: each partition has a new segment, and some of those before."""
@@ -93,7 +111,11 @@ class Machine:
             self.blobs.put_if_absent(blob_name(folder.prefix, entry.name), b"abc")
             base = bases[number] if bases else None
             kept = () if base is None else tuple(e for at, e in enumerate(base.segments) if at < keeps)
+            output = self.outputs.pop(number, None)
+            if output is not None and leased_through(output.name) >= self.version:
+                kept = (*kept, output)
             made = manifest(self.version, self.run, number, (*kept, entry), base)
+            assert succession_problem(base, made) is None or isinstance(base, Derived)
             name = f"{folder.prefix}/{made.name}"
             self.blobs.put_if_absent(name, encode(made))
             written.append(name)
@@ -111,8 +133,29 @@ class Machine:
             derived_for(self.blobs, parents, folder.groups, number) for number, folder in enumerate(folders)
         ]
 
+    def compact(self, number: int) -> None:
+        """A compaction uploads its output; some commit may name it, or its host dies before that."""
+        folders = folders_at("q", "o", self.layouts, max(0, self.version))
+        is_changing = folders != folders_at("q", "o", self.layouts, self.version + 1)
+        if self.version < 0 or number >= len(folders) or is_changing:
+            return
+        self.jobs += 1
+        entry = SegmentEntry(leased_name(self.version, self.run, self.jobs), 3, 5, 0, 0, 0)
+        self.blobs.put_if_absent(blob_name(folders[number].prefix, entry.name), b"abc")
+        self.outputs[number] = entry
+
+    def meanwhile(self, number: int) -> None:
+        """A version names a finished output between a collector's look at storage and its deletions."""
+        if self.version < 1:
+            return
+        self.compact(number)
+        self.blobs.meanwhile = lambda: self.commit(2)
+        self.collect(99)
+        self.blobs.meanwhile = None
+
     def rescale(self, partitions: int) -> None:
         self.run += 1
+        self.outputs = {}  # of the old layout's hosts
         base = self.version if self.version >= 0 else None
         self.layouts = rescaled(self.layouts, base, partitions)
 
@@ -164,14 +207,20 @@ def segments_of(blobs: MemoryBlobs, name: str) -> list[str]:
     return [blob_name(home_of(name), entry.name) for entry in read_manifest(blobs, name).segments]
 
 
-@settings(max_examples=150, deadline=None)
+@pytest.fixture(autouse=True)
+def short_leases(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(names, "LEASE", 2)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=st.lists(STEP, min_size=8, max_size=40))
 def test_nothing_named_goes_and_nothing_else_stays(steps: list[Any]) -> None:
     machine = Machine()
     for step, what in steps:
         getattr(machine, step)(what)
         assert machine.named() <= set(machine.blobs.list("")), f"after {step}"
-    for _ in range(RETAIN + 2):
+    machine.outputs = {}  # the hosts die, and what they have not named is to go
+    for _ in range(RETAIN + 2 + names.LEASE):
         machine.commit(1)
     machine.collect(99)
     machine.collect(99)

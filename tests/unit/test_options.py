@@ -47,6 +47,9 @@ def test_every_setting_is_read() -> None:
         "spark.headrace.stop.wait": "90",
         "spark.headrace.prefetch": "on",
         "spark.headrace.prefetch.waste": "0.25",
+        "spark.headrace.compaction": "remote",
+        "spark.headrace.compaction.workers": "compactor:7171",
+        "spark.headrace.compaction.secret": "/etc/secret",
     }
     assert len(conf) == len(SETTINGS)
     assert read_options(conf, 1) == Options(
@@ -74,6 +77,9 @@ def test_every_setting_is_read() -> None:
         90,
         "on",
         0.25,
+        "remote",
+        "compactor:7171",
+        "/etc/secret",
         rescales=True,
     )
 

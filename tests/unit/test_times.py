@@ -31,6 +31,8 @@ CHANGES: dict[str, dict[str, float]] = {
     "storage_patience_s outlasts a stall": {"step_stalled_s": 300.0},
     "storage_report_s": {"storage_report_s": 5.0},
     "gap_settle_s": {"gap_settle_s": 11.9},
+    "compactor_silent_s": {"compactor_beat_s": 3.1},
+    "compactor_job_s": {"compactor_job_s": 300.0},
     "lease_s": {"lease_renew_s": 2.7},
     "run_fresh_s": {"run_fresh_s": 4.0},
     "gap_look_s": {"gap_look_s": 3.1},

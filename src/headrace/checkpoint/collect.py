@@ -3,10 +3,11 @@
 One collector marks and sweeps all partitions of all layouts, since partitions may name each other's
 segments. Pure functions over names and manifests decide which files go. Two rules make them safe against
 attempts that run at the same time, here or on another machine. Nothing above the committed version is
-touched. And a segment carries the version of the first manifest that names it: an old one which no
-manifest names is never named again, except by a pin (`checkpoint/keep/pins.py`). A collection lists what it
-condemns, looks at the pins once more, and then deletes. Manifests go before segments: a crash in between
-leaves files, never a version with holes.
+touched. And a segment carries the version of the first manifest that names it, or as the output of a
+compaction a later one (`format.names.LEASE`): an old one which no manifest names is never named again,
+except by a pin (`checkpoint/keep/pins.py`). A collection lists what it condemns, looks at the pins once
+more, and then deletes. Manifests go before segments: a crash in between leaves files, never a version with
+holes.
 """
 
 from __future__ import annotations

@@ -26,6 +26,7 @@ log = logging.getLogger("headrace.host")
 class EpochFiles(Protocol):
     """Writes and names the files of one ticket's epoch. Threads: one at a time."""
 
+    ticket: Ticket
     run: int
     nbytes: int  # of all segments written
 
@@ -137,15 +138,13 @@ class PublishedFiles:
         return self.home.sst_file(name, label, size, check)
 
     def adopt(self, segment: SegmentFile) -> None:
-        files, staged_id = self.home.files, segment.file.id
+        staged_id = segment.file.id
         name = None if self.ahead is None else self.ahead.finish(staged_id)
         if name is None:
-            name = self.home.new_name(self.ticket, self.run)
-            self.home.place(name, files.path(staged_id))
-            files.unstage(staged_id)
+            self.home.upload_staged(segment, self.home.new_name(self.ticket, self.run))
         else:
-            files.discard(staged_id)
-        segment.file = replace(segment.file, id=name)
+            self.home.files.discard(staged_id)
+            segment.file = replace(segment.file, id=name)
 
     def keep(self, is_live: Callable[[Segment], bool]) -> None:
         """Uploads live segments and deletes the rest; open readers keep their descriptor."""

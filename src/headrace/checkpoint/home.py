@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -103,6 +103,13 @@ class PartitionHome:
         self.discard([segment])
         return None
 
+    def upload_staged(self, segment: SegmentFile, name: str) -> None:
+        """Moves a staged segment to shared storage under its name."""
+        staged_id = segment.file.id
+        self.place(name, self.files.path(staged_id))
+        self.files.unstage(staged_id)
+        segment.file = replace(segment.file, id=name)
+
     def discard(self, segments: Iterable[Segment]) -> None:
         """Removes staged files; no version names them, so nothing needs them."""
         for segment in segments:
@@ -157,8 +164,12 @@ class PartitionHome:
 
     def open_segments(self, manifest: Manifest, kinds: Sequence[FileKind]) -> list[Segment]:
         """Opens the segments of a version; a shared one without a row of the partition is left out."""
+        return self.open_entries(manifest.segments, kinds)
+
+    def open_entries(self, entries: Sequence[SegmentEntry], kinds: Sequence[FileKind]) -> list[Segment]:
+        """The same for the segments of some entries."""
         by_name = {kind.name: kind for kind in kinds}
-        opening = [partial(self._open, entry, by_name) for entry in manifest.segments]
+        opening = [partial(self._open, entry, by_name) for entry in entries]
         return [segment for segment in self.files.in_parallel(opening) if segment.sections]
 
     def _open(self, entry: SegmentEntry, kinds: Mapping[str, FileKind]) -> Segment:

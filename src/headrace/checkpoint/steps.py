@@ -35,6 +35,8 @@ class Moment(StrEnum):
     RECOVERED = "recovered"
     RESCALING = "rescaling"
     RESCALED = "rescaled"
+    COMPACTING = "compacting"
+    COMPACTED = "compacted"
 
 
 Probe = Callable[[Moment], None]

@@ -91,6 +91,18 @@ def warm() -> None:
 
 
 @app.command()
+def compactor(
+    listen: Annotated[str, typer.Option(help="Where hosts reach it, as host:port.")],
+    secret_file: Annotated[Path, typer.Option(help="The secret, in a file that only its owner reads.")],
+    jobs: Annotated[int, typer.Option(min=1, help="Compactions at a time; more are declined.")] = 2,
+) -> None:
+    """Compact state on shared storage for the hosts of running applications."""
+    from headrace.cli.compactor import run as run_compactor
+
+    raise typer.Exit(run_compactor(listen, secret_file, jobs, typer.echo))
+
+
+@app.command()
 def ysb(
     events: Annotated[int, typer.Option(help="How many ad events.")] = 400_000,
     redis: Annotated[str, typer.Option(help="An empty database; without it a server is started.")] = "",

@@ -12,6 +12,7 @@ from headrace.wire.state_reads import NO_READS, StateReads, together
 SPANS_OF = 4  # partitions whose spans are reported, the slowest ones
 PARTS_MAX = 64  # partitions of a batch that are reported one by one, those with most rows first
 HIDDEN_PHASES = ("seal", "upload", "publish")
+BESIDE_PHASES = ("compaction", "remote", "open")  # no batch waits for these
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,8 @@ class BatchProgress:
     store: str = ""  # the store of the state; several names while partitions migrate
     open_ms: float = 0.0  # reading the base version, where memory did not have it
     read_ms: float = 0.0  # waiting for the batch's rows
-    compaction_ms: float = 0.0  # compactions that ended since the batch before
+    compaction_ms: float = 0.0  # compactions by the host that ended since the batch before
+    remote_compaction_ms: float = 0.0  # the same by compactors, until their output was verified
     segments: int = 0  # files that the version names
     started_ms: int = 0  # when the first partition began, in milliseconds since 1970
     ended_ms: int = 0  # when the last partition was acknowledged
@@ -134,7 +136,8 @@ def total(batch: int, summaries: Iterable[Summary], begin_ms: float = 0.0) -> Ba
         verdict=max(parts, key=lambda part: part.rows_in).verdict if parts else "",
         open_ms=max((part.open_ms for part in parts), default=0.0),
         read_ms=max((part.read_ms for part in parts), default=0.0),
-        compaction_ms=max((_compaction_ms(part) for part in parts), default=0.0),
+        compaction_ms=max((_phase_ms(part, "compaction") for part in parts), default=0.0),
+        remote_compaction_ms=max((_phase_ms(part, "remote") for part in parts), default=0.0),
         segments=sum(part.segments for part in parts),
         started_ms=min((span.start_ms for span in waited), default=0),
         ended_ms=max((span.end_ms for span in waited), default=0),
@@ -148,11 +151,11 @@ def total(batch: int, summaries: Iterable[Summary], begin_ms: float = 0.0) -> Ba
 def _waited(part: Summary) -> list[Span]:
     """The spans of phases that the batch waited for."""
     hidden = () if part.commit == "sync" else HIDDEN_PHASES
-    return [span for span in part.spans or () if span.phase not in (*hidden, "compaction", "open")]
+    return [span for span in part.spans or () if span.phase not in (*hidden, *BESIDE_PHASES)]
 
 
-def _compaction_ms(part: Summary) -> float:
-    return float(sum(s.end_ms - s.start_ms for s in part.spans or () if s.phase == "compaction"))
+def _phase_ms(part: Summary, phase: str) -> float:
+    return float(sum(s.end_ms - s.start_ms for s in part.spans or () if s.phase == phase))
 
 
 def _slowest(parts: Sequence[Summary]) -> tuple[Span, ...]:

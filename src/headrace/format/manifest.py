@@ -131,8 +131,9 @@ def decode(data: bytes, where: str) -> Manifest:
 def succession_problem(parent: Manifest | None, manifest: Manifest) -> str | None:
     """Why `manifest` may not follow `parent`, or None when it may.
 
-    A segment that the parent does not name must carry the new version in its name. Garbage collection
-    relies on this: an older file that no manifest names will never be named again.
+    A segment that the parent does not name must carry the new version in its name, or as the output of a
+    compaction a later one. Garbage collection relies on this: an older file that no manifest names will
+    never be named again.
     """
     named = set() if parent is None else {segment.name for segment in parent.segments}
     if manifest.parent_write_id != (None if parent is None else parent.write_id):
@@ -141,8 +142,8 @@ def succession_problem(parent: Manifest | None, manifest: Manifest) -> str | Non
         return f"its version {manifest.version} does not come after its parent's {parent.version}"
     for segment in manifest.segments:
         parsed = parse_segment(segment.name)
-        if segment.name not in named and (parsed is None or parsed.attempt.version != manifest.version):
-            return f"{segment.name} is new in version {manifest.version}, but has the name of another one"
+        if segment.name not in named and (parsed is None or parsed.attempt.version < manifest.version):
+            return f"{segment.name} is new in version {manifest.version} but has the name of another one"
     return None
 
 

@@ -12,6 +12,9 @@
 `<run>` is the number of the query's start. Numbers are zero-padded, so that names sort by version, then
 run, then attempt. A segment's version is that of the first manifest that names it. By it garbage collection
 separates old files from those of a running attempt. Versions are batch numbers; -1 is initial state.
+
+The output of a compaction is uploaded before its first manifest is known. The version in its name is a
+lease: manifests up to that version may name it, and until then no collector touches it.
 """
 
 from __future__ import annotations
@@ -30,6 +33,7 @@ _COMPONENT_MAX = 200
 _VERSION, _RUN, _ATTEMPT, _SEQUENCE, _PARTITION = 12, 8, 12, 6, 4
 SEQUENCES = 10**_SEQUENCE  # how many segments one attempt can name
 INITIAL = -1  # the version of state that was written before the first batch
+LEASE = 4096  # versions during which the output of a compaction may be named for the first time
 _STEM = rf"v(-\d{{{_VERSION - 1}}}|\d{{{_VERSION}}})-r(\d{{{_RUN}}})-a(\d{{{_ATTEMPT}}})"
 _MANIFEST = re.compile(rf"{_STEM}\.manifest", re.ASCII)
 _SEGMENT = re.compile(rf"{_STEM}-s(\d{{{_SEQUENCE}}})\.segment", re.ASCII)
@@ -142,6 +146,19 @@ def manifest_name(version: int, run: int, attempt: int) -> str:
 def segment_name(version: int, run: int, attempt: int, sequence: int) -> str:
     """The name of a segment, relative to its partition."""
     return f"segments/{_stem(version, run, attempt)}-s{_padded(sequence, _SEQUENCE)}.segment"
+
+
+def leased_name(version: int, run: int, unique: int) -> str:
+    """The name of a compaction's output, begun at `version`; `unique` takes the place of an attempt."""
+    return segment_name(version + LEASE, run, unique, 0)
+
+
+def leased_through(name: str) -> int:
+    """The last version whose manifest may be the first to name the segment."""
+    parsed = parse_segment(name)
+    if parsed is None:
+        raise ValueError(f"{name!r} is not the name of a segment")
+    return parsed.attempt.version
 
 
 def blob_name(prefix: str, name: str) -> str:

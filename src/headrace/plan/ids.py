@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import secrets
 import uuid
 from functools import lru_cache
 
@@ -13,6 +14,11 @@ from headrace.plan.spec import SPECS_KEPT, OperatorSpec
 def new_write_id() -> str:
     """32 hex digits that no other call on any machine returns."""
     return uuid.uuid4().hex
+
+
+def new_number() -> int:
+    """A random number of at most 12 digits."""
+    return secrets.randbelow(10**12)
 
 
 @lru_cache(maxsize=SPECS_KEPT)

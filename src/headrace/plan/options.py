@@ -23,6 +23,7 @@ from headrace.plan.timing import TIMINGS, Timing
 from headrace.plan.values.disk import parse_disk
 from headrace.plan.values.parsers import (
     one_of,
+    parse_addresses,
     parse_amplification,
     parse_boolean,
     parse_bound,
@@ -48,6 +49,8 @@ Combine = Literal["auto", "on", "off"]
 COMBINING: tuple[Combine, ...] = ("auto", "on", "off")
 Fill = Literal["ranges", "whole"]
 FILLS: tuple[Fill, ...] = ("ranges", "whole")
+Compaction = Literal["local", "remote"]
+COMPACTIONS: tuple[Compaction, ...] = ("local", "remote")
 Bridge = Literal["auto", "jvm", "python"]
 BRIDGES: tuple[Bridge, ...] = ("auto", "jvm", "python")
 
@@ -80,6 +83,9 @@ class Options:
     stop_wait_s: int = 60
     prefetch: Prefetch = "auto"
     waste: float = 0.0
+    compaction: Compaction = "local"
+    compactors: str = ""
+    compaction_secret: str = ""
     rescales: bool = False  # whether the number of partitions was set; a default one changes no state
 
 
@@ -273,6 +279,30 @@ SETTINGS: tuple[Setting, ...] = (
         "part of the keys read ahead that may stay unused before auto gives hints up",
         parse_part,
     ),
+    Setting(
+        "compaction",
+        "compaction",
+        "local|remote",
+        "local",
+        "hosts compact state beside the batches, or `headrace compactor` processes elsewhere do",
+        one_of(*COMPACTIONS),
+    ),
+    Setting(
+        "compaction.workers",
+        "compactors",
+        "host:port,…",
+        "none",
+        "where the compactors listen, with commas between",
+        parse_addresses,
+    ),
+    Setting(
+        "compaction.secret",
+        "compaction_secret",
+        "path",
+        "none",
+        "the file with the secret of the compactors, on every machine that has a state host",
+        parse_path,
+    ),
 )
 
 
@@ -314,6 +344,9 @@ def read_options(conf: Mapping[str, str], parallelism: int) -> Options:
         "stop_wait_s": 60,
         "prefetch": "auto",
         "waste": 0.0,
+        "compaction": "local",
+        "compactors": "",
+        "compaction_secret": "",
     }
     for name in sorted(conf):
         if name == PREFIX.rstrip(".") or name.startswith(PREFIX):
@@ -323,7 +356,17 @@ def read_options(conf: Mapping[str, str], parallelism: int) -> Options:
                     f"{name} is not a setting", hint=did_you_mean(name, known, after="; ") + _valid()
                 )
             values[setting.field] = _parsed(name, setting, conf[name])
+    _check_compaction(values)
     return Options(**values, rescales=f"{PREFIX}partitions" in conf)
+
+
+def _check_compaction(values: Mapping[str, Any]) -> None:
+    if values["compaction"] == "remote" and not (values["compactors"] and values["compaction_secret"]):
+        raise SettingError(
+            f"{PREFIX}compaction=remote needs compactors and their secret",
+            hint=f"start `headrace compactor`, and set {PREFIX}compaction.workers and "
+            f"{PREFIX}compaction.secret",
+        )
 
 
 def _parsed(name: str, setting: Setting, text: str) -> Any:

@@ -54,6 +54,15 @@ class Times:
     gap_settle_s: float = 12.0  # hosts of a dead driver close a gap within this time, or never
     gap_look_s: float = 0.5  # between two looks at a gap
 
+    # Compaction elsewhere.
+    compactor_connect_s: float = 3.0  # to open a connection to a compactor
+    compactor_inputs_s: float = 10.0  # a job waits for the upload of its inputs for this long
+    compactor_beat_s: float = 1.0  # between two signs of life while a compactor works
+    compactor_silent_s: float = 15.0  # a compactor without a sign of life for this long is dead
+    compactor_job_s: float = 600.0  # a job that takes longer is done by the host itself
+    compactor_barred_s: float = 10.0  # a compactor that failed gets no job for this long, or longer
+    compactor_barred_max_s: float = 300.0
+
     # Asynchronous processors.
     cancel_s: float = 5.0  # a cancelled call of user code ends within this time, or is left behind
 
@@ -109,6 +118,12 @@ def broken_rules(times: Times) -> list[str]:
         ),
         "lookup_answer_s: a look-up is repeated before the patience is over": (
             t.storage_patience_s > t.lookup_connect_s + t.lookup_answer_s + t.lookup_pause_s
+        ),
+        "compactor_silent_s allows several signs of life to fail": (
+            t.compactor_silent_s >= 5 * t.compactor_beat_s
+        ),
+        "compactor_job_s outlasts a compactor's own patience with storage": (
+            t.compactor_job_s > t.storage_patience_s
         ),
         "lease_s allows two renewals in a row to fail": t.lease_s > 3 * t.lease_renew_s,
         "run_fresh_s: hosts notice a new run after a lease is over, before a batch is withdrawn": (

@@ -61,10 +61,12 @@ def unix_socket(path: Path) -> socket.socket:
     return at
 
 
-def tcp_socket(host: str) -> socket.socket:
-    """A listening TCP socket at any free port."""
+def tcp_socket(host: str, port: int = 0) -> socket.socket:
+    """A listening TCP socket; 0 takes any free port."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     at = socket.socket(family, socket.SOCK_STREAM)
-    at.bind((host, 0))
+    if port:
+        at.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    at.bind((host, port))
     at.listen(_BACKLOG)
     return at

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from urllib.parse import quote
 
 import pyarrow as pa
 
@@ -37,6 +38,8 @@ class Far:
     disk: str = ""
     fill: str = "ranges"
     log: str = ""  # the file to which every request is appended
+    compactors: str = ""  # addresses, where the directory is local
+    secret: str = ""
 
     def open(self, memory_bytes: int, local: Path) -> StateService:
         return open_by_name(self.service)(memory_bytes, local)
@@ -44,6 +47,8 @@ class Far:
     @property
     def service(self) -> str:
         """The state service, as a host's settings name it."""
+        if self.latency_ms is None and self.compactors:
+            return f"{NEAR}?compactors={self.compactors}&compaction_secret={quote(self.secret)}"
         if self.latency_ms is None:
             return NEAR
         rest = [f"&{name}={value}" for name, value in (("disk", self.disk), ("log", self.log)) if value]

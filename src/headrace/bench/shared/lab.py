@@ -29,13 +29,14 @@ class Size:
     touched: tuple[int, ...]  # keys of a first batch
     commits: int
     batches: int  # with a cache of a tenth
+    cpu_batches: int
     memory_bytes: int
     opened_keys: int  # of each of three operators that are only opened, where they are small
     factor: int = 100
 
 
-QUICK = Size(20_000, 4, 1, (1_000, 10_000), 20, 4, 128 << 20, 1_000)
-FULL = Size(350_000, 4, 3, (1_000, 10_000, 100_000), 300, 20, 256 << 20, 20_000)
+QUICK = Size(20_000, 4, 1, (1_000, 10_000), 20, 4, 120, 128 << 20, 1_000)
+FULL = Size(350_000, 4, 3, (1_000, 10_000, 100_000), 300, 20, 400, 256 << 20, 20_000)
 
 
 @dataclass

@@ -16,6 +16,7 @@ import numpy as np
 from rich.console import Console
 
 from headrace.bench.common import report
+from headrace.bench.shared.cpu import cpu_uses
 from headrace.bench.shared.host import Far
 from headrace.bench.shared.jobs import STORED_ROWS, Workload, job_of
 from headrace.bench.shared.lab import FULL, QUICK, Keys, Lab, Size, State
@@ -68,6 +69,7 @@ class Bench:
         self._checkpoints(small, large)
         for latency_ms in LATENCIES_MS:
             self._cache(large, latency_ms)
+        self._cpu()
         self._console.print("openings and rescales …")
         self.figures.update(count_openings(self._lab, self._size))
         self._rescales(large)
@@ -143,6 +145,16 @@ class Bench:
             measured = [state.next(host, draw, rows) for _ in range(self._size.batches)]
         took_ms = sum(batch.result_ms + batch.commit_ms for batch in measured)
         return 1000 * sum(batch.rows for batch in measured) / took_ms
+
+    # ── compaction elsewhere ─────────────────────────────────────────────────────────────────
+
+    def _cpu(self) -> None:
+        """How even the host's CPU is; both sides end with the same state."""
+        self._console.print("CPU with compaction here and elsewhere …")
+        job = job_of("totals", self._size.partitions)
+        uses = cpu_uses(self._lab, job, 10 * self._size.small_keys, self._size.cpu_batches)
+        self.ratios["cpu_smooth"] = uses["remote"].unevenness / uses["local"].unevenness
+        self.figures["cpu"] = {side: use.figures for side, use in uses.items()}
 
     # ── another number of partitions ─────────────────────────────────────────────────────────
 

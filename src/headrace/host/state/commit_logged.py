@@ -15,6 +15,7 @@ from headrace.checkpoint.log import Draft
 from headrace.checkpoint.logged_files import LoggedFiles
 from headrace.checkpoint.pipeline import Crew
 from headrace.checkpoint.steps import Moment
+from headrace.files.table import Place
 from headrace.format.manifest import Derived, Manifest
 from headrace.host.state.base_check import BaseCheck
 from headrace.host.state.spans import PhaseSpans
@@ -92,7 +93,8 @@ class LoggedCommit:
         """Names the entry, and starts the pipeline."""
         manifest, base, home, log = version.manifest, version.base, self._files.home, self._files.log
         before = set() if base is None else {entry.name for entry in base.segments}
-        local = [entry.name for entry in manifest.segments if entry.name not in before]
+        fresh = [entry.name for entry in manifest.segments if entry.name not in before]
+        local = [name for name in fresh if home.files.place_of(name) is Place.LOG]
         parent = None if base is None or isinstance(base, Derived) else base.name
         drafted.draft.finish(manifest, parent, version.ticket.operator.to_json(), local)
         self._crew.probe(Moment.LOGGED)

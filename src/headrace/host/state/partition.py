@@ -25,6 +25,7 @@ from headrace.checkpoint.pipeline import Epoch as PipelineEpoch
 from headrace.checkpoint.steps import Step
 from headrace.errors import Fenced, TryAgain
 from headrace.format.manifest import Manifest
+from headrace.host.compaction.remote import RemoteCompaction
 from headrace.host.state.base_check import BaseCheck, is_vouched
 from headrace.host.state.commit_logged import LoggedCommit
 from headrace.host.state.commit_published import PublishedCommit
@@ -62,13 +63,14 @@ class Partition:
         pipeline: CommitPipeline,
         policy: Policy | None = None,
         number: int = 0,
+        remote: RemoteCompaction | None = None,
     ) -> None:
         self.number = number
         self.home, self._budget, self._crew, self._pipeline = home, budget, crew, pipeline
         self._versions = Versions(home, crew, pipeline, policy)
         self.background = BackgroundSpans()
         self.opened_ms = 0.0  # reading the current transaction's base; 0 where memory had it
-        self._maintenance = Maintenance(home, upkeep, crew.clock, self.background)
+        self._maintenance = Maintenance(home, upkeep, crew, self.background, remote)
         self._lock = threading.Lock()
         self._state = State.IDLE
         self._store: Store | None = None
@@ -175,7 +177,7 @@ class Partition:
         began_ms = self._crew.clock.now_ms()
         self._manifest = self._versions.manifest_at(ticket, newest, files.run)
         self._store = self._versions.open(ticket, self._manifest, self.share, files)
-        self._maintenance.relieve(self._store)
+        self._maintenance.relieve(self._store, ticket, files.run)
         ended_ms = self._crew.clock.now_ms()
         self.opened_ms = float(ended_ms - began_ms)
         if self._manifest is not None:
@@ -256,7 +258,7 @@ class Partition:
     def maintain(self, ticket: Ticket) -> None:
         if self._store is not None and self._manifest is not None:
             self.home.roll_up(self._manifest, self._store.segments)
-        self._maintenance.after_commit(self._store, ticket, self.deliver)
+        self._maintenance.after_commit(self._store, ticket, self._claim.run, self.deliver)
 
     def deliver(self, store: Store, finished: Finished) -> None:
         """A job on `store` has finished."""

@@ -29,6 +29,7 @@ from headrace.files.keeper import CacheKeeper
 from headrace.files.ranges import REQUEST_BYTES
 from headrace.files.rollup import RollUp
 from headrace.files.space import PartialSpace
+from headrace.host.compaction.remote import RemoteCompaction
 from headrace.host.state.partition import Partition
 from headrace.host.state.run_guard import RunGuard
 from headrace.host.state.upkeep import Upkeep
@@ -58,7 +59,9 @@ class PartitionService:
         cache: PolicyName = "timestamp",
         space: PartialSpace | None = None,
         keeper: CacheKeeper | None = None,
+        remote: RemoteCompaction | None = None,
     ) -> None:
+        self._remote = remote
         self._fsync = fsync  # of the local log
         self._policy = policy_of(cache)
         self._locations = locations or Locations(Path(default_local()))
@@ -140,7 +143,7 @@ class PartitionService:
             )
             pipeline = CommitPipeline(self._crew, prefix, lambda: bool(self._locations.waits_ms()))
             place = (home, self._budget, self._upkeep, self._crew, pipeline, self._policy)
-            self._partitions[key] = Partition(*place, ticket.partition)
+            self._partitions[key] = Partition(*place, ticket.partition, self._remote)
             self._watch_commits()
         return self._partitions[key]
 
@@ -244,12 +247,15 @@ def open_service(
     cache: str = "timestamp",
     disk: str = "",
     fill: str = "ranges",
+    compactors: str = "",
+    compaction_secret: str = "",
     wrap: Wrap | None = None,
 ) -> PartitionService:
     """The state behind a host's server; `local` is a directory on the machine's own disk.
 
     `disk` is `spark.headrace.cache.disk`; with it, directories are read through local copies too. `fill` is
-    `spark.headrace.cache.fill`.
+    `spark.headrace.cache.fill`. `compactors` are addresses with commas between, and `compaction_secret` is
+    the file with their secret.
     """
     policy = next(name for name in POLICIES if name == cache)
     fetcher = Fetcher(in_flight_bytes=max(memory_bytes // FETCHED_PART, REQUEST_BYTES))
@@ -264,8 +270,15 @@ def open_service(
         admits=keeper.admits,
         whole=fill == "whole",
     )
+    remote = RemoteCompaction.to(compactors.split(","), Path(compaction_secret)) if compactors else None
     return PartitionService(
-        memory_bytes, locations, fsync=fsync == "true", cache=policy, space=space, keeper=keeper
+        memory_bytes,
+        locations,
+        fsync=fsync == "true",
+        cache=policy,
+        space=space,
+        keeper=keeper,
+        remote=remote,
     )
 
 

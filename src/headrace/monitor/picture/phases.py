@@ -79,4 +79,4 @@ def added(splits: Iterable[Split]) -> Split:
 
 def lane(phase: str) -> str:
     """The lane of the timeline that a span of a phase belongs to."""
-    return "upload" if phase == "publish" else phase
+    return {"publish": "upload", "remote": "compaction"}.get(phase, phase)

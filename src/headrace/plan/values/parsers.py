@@ -144,3 +144,17 @@ def parse_store(text: str) -> str:
     if text not in NAMES:
         raise ValueError(f"write one of {', '.join(NAMES)}")
     return text
+
+
+def parse_addresses(text: str) -> str:
+    """Addresses as host:port, with commas between."""
+    addresses = [part.strip() for part in text.split(",")]
+    for address in addresses:
+        host, _, port = address.rpartition(":")
+        if (
+            not re.fullmatch(r"[\w.\-]+|\[[0-9a-fA-F:.]+\]", host)
+            or not port.isdigit()
+            or int(port) > 65535
+        ):
+            raise ValueError(f"write host:port, with commas between, not {address!r}")
+    return ",".join(addresses)

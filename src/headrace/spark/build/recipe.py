@@ -11,6 +11,7 @@ import json
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Protocol
 
 from pyspark.errors import AnalysisException
@@ -35,6 +36,7 @@ from headrace.spark.language.columns import first_line
 from headrace.spark.language.plans import TASK_PREFIX, WATERMARK_KEY, delaying_of_spark
 from headrace.spark.processors.run import WorkerPlan
 from headrace.spark.task.task import Task, Then, host_settings, plan_of, shipped, stateful_task
+from headrace.wire.compaction import read_secret
 
 Rows = Callable[[OperatorSpec], DataFrame]
 
@@ -146,7 +148,10 @@ def paced(bridge: LoadedBridge | None, rows: DataFrame, blueprint: Blueprint) ->
 def session_options(spark: SparkSession) -> Options:
     context = spark.sparkContext
     conf = {**dict(context.getConf().getAll()), **spark.conf.getAll}
-    return read_options(conf, context.defaultParallelism)
+    options = read_options(conf, context.defaultParallelism)
+    if options.compaction == "remote":
+        read_secret(Path(options.compaction_secret))
+    return options
 
 
 def chosen(blueprint: Blueprint, options: Options, store: StoreName) -> tuple[Blueprint, Choice]:

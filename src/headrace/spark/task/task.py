@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
+from urllib.parse import quote
 
 import pyarrow as pa
 
@@ -107,9 +108,13 @@ def service_of(options: Options) -> str:
         "cache": options.cache,
         "disk": options.cache_disk,
         "fill": options.cache_fill,
+        "compactors": options.compactors if options.compaction == "remote" else "",
+        "compaction_secret": options.compaction_secret if options.compaction == "remote" else "",
     }
-    standard = {"fsync": "", "cache": "timestamp", "disk": "", "fill": "ranges"}
-    arguments = "&".join(f"{name}={value}" for name, value in chosen.items() if value != standard[name])
+    standard = {"cache": "timestamp", "fill": "ranges"}
+    arguments = "&".join(
+        f"{name}={quote(value)}" for name, value in chosen.items() if value != standard.get(name, "")
+    )
     return f"{SERVICE}?{arguments}" if arguments else SERVICE
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -25,7 +25,7 @@ from headrace.store.append.buckets import crowd, files_of
 from headrace.store.append.merge import compact_kept, concatenated, packed
 from headrace.store.base.contract import Store
 from headrace.store.base.files import FileKind, Files, Gathered
-from headrace.store.base.jobs import Compaction, Job
+from headrace.store.base.jobs import Compaction, Job, Merge, live_sections
 from headrace.store.base.room import FRESH_MAX, RESIDENT_MAX, evict, fits
 from headrace.store.base.share import Share
 from headrace.store.rows.kept_layout import KeptLayout, subset
@@ -208,15 +208,15 @@ class BucketStore(Store):
         chosen = crowd([min(segment.sections) for segment in self.segments])
         if chosen is None:
             return None
-        inputs, kind, bound = tuple(self.segments[chosen]), self._kind, self.watermark_us
+        inputs = self.segments[chosen]
+        live = live_sections(inputs, lambda bucket: not self.is_dead(bucket, self.watermark_us))
+        return Compaction.of(inputs, Merge("kept", self.spec, self._kind, live), merge_kept)
 
-        def write(path: Path, stop: threading.Event) -> bool:
-            def live(bucket: int) -> bool:
-                return not self.is_dead(bucket, bound)
 
-            return compact_kept(inputs, path, kind.shape, live, stop) is not None
-
-        return Compaction(inputs, kind, write)
+def merge_kept(by: Merge, inputs: Sequence[Segment], path: Path, stop: threading.Event) -> bool:
+    """All rows of live buckets."""
+    live = set(by.sections)
+    return compact_kept(inputs, path, by.kind.shape, live.__contains__, stop) is not None
 
 
 def kept_kind(layout: KeptLayout) -> FileKind:

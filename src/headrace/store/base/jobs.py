@@ -13,9 +13,15 @@ from enum import Enum
 from pathlib import Path
 from typing import Protocol
 
+from headrace.plan.spec import OperatorSpec
 from headrace.store.base.files import FileKind, Staging, of_kind
 from headrace.store.segments.file import SegmentFile
 from headrace.store.segments.reader import Segment
+
+
+def live_sections(segments: Sequence[Segment], is_live: Callable[[int], bool]) -> tuple[int, ...]:
+    """The numbers of the live sections of some segments, in order."""
+    return tuple(sorted({number for segment in segments for number in segment.sections if is_live(number)}))
 
 
 class Taken(Enum):
@@ -45,6 +51,25 @@ class Job(Protocol):
 
 
 @dataclass(frozen=True)
+class Merge:
+    """What a compaction makes of its inputs, as data: any process that has the inputs writes the same rows.
+
+    `name` is that of a function in `store.merges`.
+    """
+
+    name: str
+    spec: OperatorSpec
+    kind: FileKind
+    sections: tuple[int, ...] = ()  # those that are live
+    dead_through_us: int | None = None  # of rows with a time of their own
+    living: tuple[int, int] | None = None  # word and bits: a row without any of the bits is dropped
+
+
+# Writes the file; False: no row is live, and there is no file.
+Merging = Callable[[Merge, Sequence[Segment], Path, threading.Event], bool]
+
+
+@dataclass(frozen=True)
 class Compaction:
     """A `Job` that merges segments of one kind, adjacent within the kind, into at most one."""
 
@@ -52,6 +77,15 @@ class Compaction:
     kind: FileKind
     write: Callable[[Path, threading.Event], bool]  # False: no row is live, and no file is written
     adopted: Callable[[], None] = lambda: None  # called when a version takes the output in
+    merge: Merge | None = None  # None: it needs what is in memory
+
+    @classmethod
+    def of(cls, inputs: Sequence[Segment], merge: Merge, merging: Merging) -> Compaction:
+        """The compaction that a merge describes."""
+        segments = tuple(inputs)
+        return cls(
+            segments, merge.kind, lambda path, stop: merging(merge, segments, path, stop), merge=merge
+        )
 
     def run(self, staging: Staging, stop: threading.Event) -> list[SegmentFile]:
         merged = staging.staged(self.kind, lambda path: self.write(path, stop))

@@ -48,9 +48,14 @@ def cell_run(layout: RowLayout, rows: pa.RecordBatch) -> Run:
 
 def is_deleted(layout: RowLayout, run: Run) -> Flags:
     """Which rows are tombstones of deleted cells."""
-    has = np.uint64(1 << layout.accumulators[0].has_bit)
-    deleted: Flags = (run.words[:, layout.key_width] & has) == 0
+    word, bit = has_value(layout)
+    deleted: Flags = (run.words[:, word] & np.uint64(bit)) == 0
     return deleted
+
+
+def has_value(layout: RowLayout) -> tuple[int, int]:
+    """The word and the bit that cells with a value have."""
+    return layout.key_width, 1 << layout.accumulators[0].has_bit
 
 
 def values_of(layout: RowLayout, run: Run) -> pa.Array:

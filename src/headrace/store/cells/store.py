@@ -10,9 +10,7 @@ Threads: as `store.base.contract` describes.
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
@@ -25,7 +23,7 @@ from headrace.row.layout import RowLayout
 from headrace.row.run import Run
 from headrace.store.base.contract import Request, Store
 from headrace.store.base.files import FileKind, Files, Gathered, of_kind
-from headrace.store.base.jobs import Compaction, Job
+from headrace.store.base.jobs import Compaction, Job, Merge, live_sections
 from headrace.store.base.room import CELL_ROWS, REMINDER_ROWS
 from headrace.store.base.share import PartialShare, Share
 from headrace.store.base.waits import StateWaits
@@ -34,17 +32,16 @@ from headrace.store.cells.rows import (
     cell_run,
     cell_spec,
     due_of,
-    is_deleted,
+    has_value,
     reminder_spec,
     values_of,
     with_time,
 )
-from headrace.store.fold.rmw import RmwStore
+from headrace.store.fold.rmw import RmwStore, merge_newest
 from headrace.store.rows.arrow import heap_bytes, probe_of, results_of
 from headrace.store.rows.slices import WHOLE
 from headrace.store.rows.take import rows_where
-from headrace.store.segments.compact import compact, plan
-from headrace.store.segments.merge import Source, merge
+from headrace.store.segments.compact import plan
 from headrace.store.segments.reader import Segment
 
 CELLS, REMINDERS = "rows", "reminders"
@@ -97,17 +94,12 @@ class CellTable(RmwStore):
         chosen = plan([segment.size for segment in self.segments], unread=self._is_unread)
         if chosen is None or (many is not None and len(self.segments) <= many):
             return None
-        inputs, layout, oldest = tuple(self.segments[chosen]), self.layout, chosen.start == 0
-
-        def living(newest_first: Sequence[Source], chunk_rows: int) -> Iterator[Run]:
-            for run in merge(newest_first, layout, chunk_rows):
-                yield rows_where(run, ~is_deleted(layout, run)) if oldest else run
-
-        def write(path: Path, stop: threading.Event) -> bool:
-            done = compact(inputs, path, layout, lambda _: True, stop=stop, together=living)
-            return done is not None
-
-        return Compaction(inputs, self._kind, write)
+        inputs = self.segments[chosen]
+        live = live_sections(inputs, lambda _: True)
+        living = has_value(self.layout) if chosen.start == 0 else None
+        return Compaction.of(
+            inputs, Merge("newest", self.spec, self._kind, live, living=living), merge_newest
+        )
 
 
 class ReminderTable(RmwStore):

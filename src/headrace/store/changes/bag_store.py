@@ -25,6 +25,7 @@ from headrace.store.changes.bag_rows import BagRows, BagShape, net
 from headrace.store.changes.differences import changes
 from headrace.store.changes.store import ChangingStore
 from headrace.store.fold.looking import SliceState
+from headrace.store.fold.rmw import ANY_BIT
 from headrace.store.rows.arrow import heap_bytes, probe_of
 from headrace.store.rows.kept_layout import pieces_of
 from headrace.store.rows.slices import WHOLE
@@ -75,6 +76,10 @@ class BagStore(ChangingStore):
     @cached_property
     def _word(self) -> int:
         return self.layout.accumulators[0].word
+
+    @property
+    def _living(self) -> tuple[int, int]:
+        return self._word, ANY_BIT
 
     def _counts(self, run: Run) -> I64:
         exists: I64 = (run.words[:, self._word] != 0).astype(np.int64)

@@ -10,7 +10,7 @@ Threads: as `store.base.contract` describes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -25,12 +25,10 @@ from headrace.row.layout import RowLayout
 from headrace.row.run import Run
 from headrace.store.changes.differences import changes
 from headrace.store.fold.looking import SliceState
-from headrace.store.fold.rmw import RmwStore
+from headrace.store.fold.rmw import ANY_BIT, RmwStore
 from headrace.store.rows.arrow import results_of
 from headrace.store.rows.slices import taking
 from headrace.store.rows.take import rows_at
-from headrace.store.segments.compact import Together
-from headrace.store.segments.merge import Source, merge
 from headrace.store.segments.reader import Segment, lookup_all
 from headrace.store.tables.table import Table
 
@@ -136,10 +134,7 @@ class ChangingStore(RmwStore):
         self._has_spilled = False
         super().settle(segments, watermark_us)
 
-    def _together(self, oldest: bool) -> Together | None:
+    @property
+    def _living(self) -> tuple[int, int]:
         """Groups without rows are dropped where no older segment can have them."""
-        return self._living if oldest else None
-
-    def _living(self, newest_first: Sequence[Source], chunk_rows: int) -> Iterator[Run]:
-        for run in merge(newest_first, self.layout, chunk_rows):
-            yield rows_at(run, np.flatnonzero(self._counts(run) != 0))
+        return self._count_word, ANY_BIT

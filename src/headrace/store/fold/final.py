@@ -14,7 +14,7 @@ Threads: one transaction at a time calls in; compaction only reads segments.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
@@ -29,7 +29,7 @@ from headrace.row.layout import RowLayout
 from headrace.row.run import Run
 from headrace.store.base.contract import Store
 from headrace.store.base.files import FileKind, Files, Gathered, Sections
-from headrace.store.base.jobs import Compaction, Job
+from headrace.store.base.jobs import Compaction, Job, Merge, live_sections
 from headrace.store.base.room import EVICT_TO, PARTIALS_MAX, evict, fits, make_room, no_growth
 from headrace.store.base.share import Share
 from headrace.store.fold.panes import Pane, combined, rows_max, summed
@@ -344,17 +344,21 @@ class FinalStore(Store):
         chosen = plan_parts(parts, sizes, lambda s: 0 if unread else windows_left(s, window, bound))
         if chosen is None or (many is not None and len(self.segments) <= many):
             return None
-        inputs, layout = tuple(self.segments[chosen]), self.layout
+        inputs = self.segments[chosen]
+        live = live_sections(inputs, lambda s: not is_closed(s, window, bound))
+        return Compaction.of(inputs, Merge("sums", self.spec, self._kind, live), self._merge)
 
-        def write(path: Path, stop: threading.Event) -> bool:
-            def live(slice_us: int) -> bool:
-                return not is_closed(slice_us, window, bound)
+    def _merge(self, by: Merge, inputs: Sequence[Segment], path: Path, stop: threading.Event) -> bool:
+        try:
+            return merge_sums(by, inputs, path, stop)
+        except ArithmeticOverflow:
+            self._overflows = True
+            raise
 
-            try:
-                together = partial(summed, layout)
-                return compact(inputs, path, layout, live, stop, together=together) is not None
-            except ArithmeticOverflow:
-                self._overflows = True
-                raise
 
-        return Compaction(inputs, self._kind, write)
+def merge_sums(by: Merge, inputs: Sequence[Segment], path: Path, stop: threading.Event) -> bool:
+    """One row per key, of what all inputs have of it."""
+    layout, live = by.kind.shape, set(by.sections)
+    assert isinstance(layout, RowLayout)
+    together = partial(summed, layout)
+    return compact(inputs, path, layout, live.__contains__, stop, together=together) is not None

@@ -15,24 +15,29 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 
 from headrace.plan.spec import Window
 from headrace.row.chunks import MERGE_ROWS, RESULT_ROWS
 from headrace.row.run import Run
 from headrace.store.base.files import Gathered
-from headrace.store.base.jobs import Compaction, Job
+from headrace.store.base.jobs import Compaction, Job, Merge, live_sections
 from headrace.store.base.room import PARTIALS_MAX, make_room, no_growth
 from headrace.store.fold.panes import Pane, combined, combined_of, rows_max
 from headrace.store.fold.sliced import SlicedStore
 from headrace.store.rows.arrow import results_of
 from headrace.store.rows.slices import closing, is_closed, slices_of, taking
-from headrace.store.segments.compact import Together, compact, plan
-from headrace.store.segments.merge import Source, merge
+from headrace.store.rows.take import rows_at
+from headrace.store.segments.compact import compact, plan
+from headrace.store.segments.merge import Shape, Source, merge
 from headrace.store.segments.reader import Segment
 from headrace.store.tables.table import Table
+
+ANY_BIT = (1 << 64) - 1  # of a word that is not zero
 
 
 @dataclass
@@ -178,27 +183,33 @@ class RmwStore(SlicedStore):
         slices = self._slices.values()
         return bool(slices) and not self._parked and all(state.complete for state in slices)
 
-    def _together(self, oldest: bool) -> Together | None:
-        """What a compaction makes of a key's rows, with or without the oldest segment; None: the newest."""
+    @property
+    def _living(self) -> tuple[int, int] | None:
+        """Word and bits of rows that live; those without are dropped with the oldest segment. None: all."""
         return None
 
     def maintenance(self, many: int | None = None) -> Job | None:
         chosen = plan([segment.size for segment in self.segments], unread=self._is_unread)
         if chosen is None or (many is not None and len(self.segments) <= many):
             return None
-        inputs, kind, window, bound = (
-            tuple(self.segments[chosen]),
-            self._kind,
-            self.spec.window,
-            self.watermark_us,
+        inputs, window, bound = self.segments[chosen], self.spec.window, self.watermark_us
+        live = live_sections(inputs, lambda slice_us: not is_closed(slice_us, window, bound))
+        living = self._living if chosen.start == 0 else None
+        return Compaction.of(
+            inputs, Merge("newest", self.spec, self._kind, live, living=living), merge_newest
         )
 
-        together = self._together(chosen.start == 0)
 
-        def write(path: Path, stop: threading.Event) -> bool:
-            def is_live(slice_us: int) -> bool:
-                return not is_closed(slice_us, window, bound)
+def merge_newest(by: Merge, inputs: Sequence[Segment], path: Path, stop: threading.Event) -> bool:
+    """The newest row of each key; rows that do not live are dropped."""
+    shape, live = by.kind.shape, set(by.sections)
+    together = None if by.living is None else partial(_living_rows, shape, by.living)
+    return compact(inputs, path, shape, live.__contains__, stop=stop, together=together) is not None
 
-            return compact(inputs, path, kind.shape, is_live, stop=stop, together=together) is not None
 
-        return Compaction(inputs, kind, write)
+def _living_rows(
+    shape: Shape, living: tuple[int, int], newest_first: Sequence[Source], chunk_rows: int
+) -> Iterator[Run]:
+    word, bits = living[0], np.uint64(living[1])
+    for run in merge(newest_first, shape, chunk_rows):
+        yield rows_at(run, np.flatnonzero(run.words[:, word] & bits))

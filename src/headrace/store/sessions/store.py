@@ -11,7 +11,7 @@ Threads: one transaction at a time calls in; compaction only reads segments.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -28,7 +28,7 @@ from headrace.row.run import Run
 from headrace.store.append.merge import concatenated
 from headrace.store.base.contract import Store
 from headrace.store.base.files import FileKind, Files, Gathered, Sections, of_kind
-from headrace.store.base.jobs import Compaction, Job
+from headrace.store.base.jobs import Compaction, Job, Merge
 from headrace.store.base.room import EVICT_TO, excess_bytes, make_room, no_growth
 from headrace.store.base.share import Share
 from headrace.store.base.waits import StateWaits
@@ -335,14 +335,23 @@ class SessionStore(Store):
         chosen = None if few else plan([segment.size for segment in segments], unread=unread)
         if chosen is None:
             return None
-        inputs, layout, bound = tuple(segments[chosen]), self.layout, self.watermark_us
+        if kind.name == timers.TIMERS:
+            by = Merge("timers", self.spec, kind, dead_through_us=self.watermark_us)
+            return Compaction.of(segments[chosen], by, merge_timers)
+        dead_through = self.layout.dead_through(self.watermark_us)
+        by = Merge("sessions", self.spec, kind, dead_through_us=dead_through)
+        return Compaction.of(segments[chosen], by, merge_sessions)
 
-        def write(path: Path, stop: threading.Event) -> bool:
-            if kind.name == timers.TIMERS:
-                return timers.compact_timers(inputs, path, bound, stop, timer_shape(self.spec))
-            return stored.compact_sessions(layout, inputs, path, layout.dead_through(bound), stop)
 
-        return Compaction(inputs, kind, write)
+def merge_sessions(by: Merge, inputs: Sequence[Segment], path: Path, stop: threading.Event) -> bool:
+    """The newest rows of each hash, without dead sessions."""
+    assert by.dead_through_us is not None
+    return stored.compact_sessions(SessionLayout(by.spec), inputs, path, by.dead_through_us, stop)
+
+
+def merge_timers(by: Merge, inputs: Sequence[Segment], path: Path, stop: threading.Event) -> bool:
+    """The timers that are not due."""
+    return timers.compact_timers(inputs, path, by.dead_through_us, stop, timer_shape(by.spec))
 
 
 def _by_group_and_time(groups: Ids, times: I64) -> Ids:

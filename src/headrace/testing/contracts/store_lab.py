@@ -5,6 +5,7 @@ Invariant: `manifest` is the last settled version, and `reopen` uses nothing els
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import threading
@@ -17,16 +18,21 @@ from headrace.blob.files import FileBlobs
 from headrace.checkpoint.epoch_files import PublishedFiles
 from headrace.checkpoint.home import PartitionHome
 from headrace.clock import SystemClock
+from headrace.compactor.work import merge_of
 from headrace.format.manifest import Manifest
+from headrace.host.compaction.place import JobPlace
+from headrace.host.compaction.remote import request_of
 from headrace.operators.open import kinds_of, open_store
 from headrace.plan.spec import OperatorSpec
 from headrace.store.base.contract import Store
 from headrace.store.base.files import FileKind, Files, Sections
-from headrace.store.base.jobs import Job, Taken
+from headrace.store.base.jobs import Compaction, Job, Taken
 from headrace.store.base.share import FixedShare
+from headrace.store.merges import MERGES
 from headrace.store.segments.file import SegmentFile
 from headrace.store.segments.reader import Segment
 from headrace.testing.contracts.store_model import Row, batch_of, rows_of
+from headrace.wire.compaction import CompactionRequest
 from headrace.wire.contract import Ticket
 
 Opener = Callable[..., Store]
@@ -158,8 +164,17 @@ class StoreLab:
         job = None if self.store.keeps_files else self.store.maintenance()
         if job is None:
             return False
-        self._replace(job, job.run(self.home, threading.Event()))
+        self._replace(job, self._elsewhere(job).run(self.home, threading.Event()))
         return True
+
+    def _elsewhere(self, job: Job) -> Job:
+        """The same job as a compactor gets it, where it is data."""
+        if not isinstance(job, Compaction) or job.merge is None:
+            return job
+        place = JobPlace(self.ticket, 1, self.store.stored_as)
+        request = json.loads(json.dumps(request_of(self.home, job, job.merge, place).to_json()))
+        merge = merge_of(CompactionRequest.of(request))
+        return Compaction.of(job.inputs, merge, MERGES[merge.name])
 
     def move(self) -> bool:
         """Runs the next move of a store that changes its layout; False: there is none."""

@@ -178,9 +178,11 @@ class StreamJoin(Work):
 
     def describe(self, inputs: Inputs) -> Description:
         sides = (column_parts("left column", self.left), column_parts("right column", self.right))
-        traits = (("the join", self.how), ("the interval", self._interval), ("its moment", self.meets))
-        traits = (*traits, ("the width of its buckets", f"{self.bucket_us / 1e6:g} s"))
-        return Description(traits, sides)
+        interval = (
+            ("the interval", self._interval),
+            ("the width of its buckets", f"{self.bucket_us / 1e6:g} s"),
+        )
+        return Description((("the join", self.how), *interval, ("its moment", self.meets)), sides)
 
     @property
     def _interval(self) -> str:

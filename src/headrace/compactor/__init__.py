@@ -1,0 +1,1 @@
+"""The compactor: a process without state that merges segments on shared storage for hosts elsewhere."""
