@@ -3,18 +3,31 @@ end where they are not used or not needed, and settle within three batches after
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
-from headrace.plan.lookahead import DOOR, STAGE, Candidates, Prefetch, PrefetchSettings, candidates_of
+from headrace.plan.lookahead import (
+    DOOR,
+    REASONS,
+    STAGE,
+    Candidates,
+    Prefetch,
+    PrefetchSettings,
+    candidates_of,
+)
+from headrace.plan.spec import Fold
+from headrace.plan.work.changes.retracting import Retracting
+from headrace.plan.work.changes.top import Top
+from headrace.plan.work.dedup import Dedup
+from headrace.plan.work.registry import WORKS
 from headrace.prefetch.choices import Lookaheads
 from headrace.prefetch.controller import QUIET_BATCHES, SETTLING_BATCHES, Choice, after, begin
 from headrace.store.base.waits import WaitHistogram
 from headrace.testing.contracts.store_contract import SESSION, TUMBLE, folding, keeping
 from headrace.wire.state_reads import NO_READS, StateReads
 
-SCOUT = "scout"
+SCOUT, INPUT = "scout", "input"
 THREE = Candidates((SCOUT, STAGE, DOOR))
 
 
@@ -72,6 +85,23 @@ def test_resident_state_gets_no_hints() -> None:
     assert after(begin(THREE, "auto"), StateReads(wait_ms=0.2, looked_up=9), THREE, "auto").active == ""
 
 
+def test_the_papers_figure_10() -> None:
+    """Operator 1 changes the keys at batch 40, reads become fast at batch 80; reads in vain are known two
+    batches later."""
+    candidates = Candidates((SCOUT, INPUT, STAGE, DOOR))
+    slacks_ms = {SCOUT: 900.0, INPUT: 250.0, STAGE: 60.0, DOOR: 4.0}
+    choice, active, in_vain = begin(candidates, "auto"), [], [0, 0]
+    for batch in range(120):
+        wrong = frozenset({SCOUT}) if batch >= 40 else frozenset()
+        reads = World(300.0 if batch < 80 else 20.0, 1000, slacks_ms, wrong).batch(choice.active)
+        in_vain.append(reads.in_vain)
+        active.append(choice.active)
+        choice = after(choice, replace(reads, in_vain=in_vain[batch]), candidates, "auto")
+    assert active[6:40] == [SCOUT] * 34, "the only one in time"
+    assert active[43:80] == [INPUT] * 37, "of the right keys, the one with most slack"
+    assert active[83:] == [STAGE] * 37, "the latest one in time"
+
+
 def test_hints_end_where_state_fits_into_memory_again() -> None:
     choice = run(World(), begin(THREE, "auto"), 5)
     choice = run(World(keys=0), choice, QUIET_BATCHES)
@@ -122,6 +152,7 @@ def test_a_setting_overrules_what_is_measured(mode: Prefetch, active: str) -> No
 def test_candidates_are_for_stores_that_read_on_arrival() -> None:
     assert candidates_of(folding(None, "changes"), in_jvm=True).names == (STAGE, DOOR)
     assert candidates_of(folding(None, "changes"), in_jvm=False).names == (DOOR,)
+    assert REASONS.keys() == WORKS.keys() - {work.name for work in (Fold, Retracting, Dedup, Top)}
     for spec in (folding(TUMBLE, "final"), folding(SESSION, "final"), keeping(TUMBLE)):
         candidates = candidates_of(spec, in_jvm=True)
         assert candidates.names == ()

@@ -173,6 +173,19 @@ def test_hints_while_a_batch_runs_reach_it_with_its_next_rows(query: Query) -> N
     transaction.abort()
 
 
+def test_hints_for_the_next_batch_outlive_the_running_one(query: Query) -> None:
+    """As a scout gives them: after the last row of the batch that runs."""
+    transaction = query.service.begin(query.ticket("scout"))
+    transaction.apply(batch_of(query.rows(range(10))))
+    assert query.hint(range(300, 450))
+    query.totals.update(state_of(transaction.finish([])))
+    transaction.commit()
+    query.version, query.number = query.number, query.number + 1
+    assert wait_until(query.read, 20_000, 5)
+    reads = query.batch(range(300, 450), "scout").reads
+    assert (reads.hits > 100, reads.misses) == (True, 0)
+
+
 @pytest.fixture
 def doors(service: PartitionService) -> Iterator[tuple[Listener, Listener]]:
     """A host that has the partition, and one that does not."""

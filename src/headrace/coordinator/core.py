@@ -25,8 +25,10 @@ from headrace.coordinator.unread import left_unread
 from headrace.coordinator.view import QueryView
 from headrace.errors import Fenced, HeadraceError
 from headrace.plan.frontier import TimeInputs
+from headrace.plan.lookahead import Candidates
 from headrace.plan.spec import OperatorSpec
 from headrace.prefetch.choices import Lookaheads
+from headrace.prefetch.controller import Choice
 from headrace.wire.contract import Summary
 
 BATCHES_READ = 4  # newest batches whose reads choose the lookahead
@@ -259,6 +261,10 @@ class Coordinator:
             tracked = [one for (_, name), one in self._operators.items() if name == operator]
         batches = [batch for one in tracked if one.uid == uid for batch in one.progress()]
         return batches[-1].verdict if batches else ""
+
+    def lookahead(self, operator: str) -> tuple[Candidates, Choice] | None:
+        """Candidates and choice of an operator in its newest batch; None before the first."""
+        return self.lookaheads.newest(operator)
 
     def operators(self, query: str) -> list[str]:
         """Names of the query's operators that have begun a batch."""

@@ -12,13 +12,30 @@ from typing import Literal
 from headrace.plan.choice import adds
 from headrace.plan.spec import Fold, OperatorSpec
 from headrace.plan.window import kind_of
+from headrace.plan.work.cells import Cells
+from headrace.plan.work.changes.distinct import Distinct
 from headrace.plan.work.changes.retracting import Retracting
+from headrace.plan.work.changes.top import Top
 from headrace.plan.work.dedup import Dedup
+from headrace.plan.work.grouped import Grouped
+from headrace.plan.work.holistic import Holistic
+from headrace.plan.work.joins.stream_join import StreamJoin
+from headrace.plan.work.joins.window_join import WindowJoin
 
 Prefetch = Literal["auto", "on", "off"]
 PREFETCHING: tuple[Prefetch, ...] = ("auto", "on", "off")
 
 STAGE, DOOR = "stage", "door"
+
+# Why kinds of work have no lookahead.
+REASONS = {
+    Holistic.name: "kept rows are read once, when their window closes",
+    WindowJoin.name: "rows of both sides are read once, when their window closes",
+    Grouped.name: "a group is read once, when user code gets it",
+    Cells.name: "the worker of the processor requests the state of its own blocks",
+    StreamJoin.name: "partners are read in order, bucket by bucket, one step ahead",
+    Distinct.name: "its stores go by keys with their values, which only the host knows",
+}
 
 
 @dataclass(frozen=True)
@@ -50,6 +67,6 @@ def candidates_of(spec: OperatorSpec, *, in_jvm: bool) -> Candidates:
         return Candidates(reason="sessions are read when they close, ahead by spark.headrace.read.ratio")
     if adds(spec):
         return Candidates(reason="its windows come out once: rows only add to them")
-    if not isinstance(spec.work, Fold | Retracting | Dedup):
-        return Candidates(reason="its store reads no single rows when a row arrives")
+    if not isinstance(spec.work, Fold | Retracting | Dedup | Top):
+        return Candidates(reason=REASONS[spec.work.name])
     return Candidates((STAGE, DOOR) if in_jvm and not spec.work.combined else (DOOR,))

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from headrace.plan.lookahead import PrefetchSettings, candidates_of
+from headrace.plan.lookahead import Candidates, PrefetchSettings, candidates_of
 from headrace.plan.spec import OperatorSpec
 from headrace.prefetch.controller import Choice, after, begin
 from headrace.wire.state_reads import StateReads
@@ -18,6 +18,7 @@ from headrace.wire.state_reads import StateReads
 @dataclass
 class _Account:
     run: str
+    candidates: Candidates
     choice: Choice
     batch: int = -1  # the newest one that the choice has seen
 
@@ -45,7 +46,7 @@ class Lookaheads:
         with self._lock:
             account = self._accounts.get(key)
             if account is None or account.run != run:
-                account = self._accounts[key] = _Account(run, begin(candidates, settings.mode))
+                account = self._accounts[key] = _Account(run, candidates, begin(candidates, settings.mode))
             for number, reads in batches:
                 if account.batch < number < batch:
                     account.batch = number
@@ -57,6 +58,12 @@ class Lookaheads:
         with self._lock:
             account = self._accounts.get((query, operator))
             return None if account is None else account.choice
+
+    def newest(self, operator: str) -> tuple[Candidates, Choice] | None:
+        """Candidates and choice of the operator of that name whose query began last."""
+        with self._lock:
+            mine = [account for (_, name), account in self._accounts.items() if name == operator]
+            return (mine[-1].candidates, mine[-1].choice) if mine else None
 
     def drop(self, queries: Collection[str]) -> None:
         """Forgets queries that have ended."""

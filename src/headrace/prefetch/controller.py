@@ -86,7 +86,8 @@ def _discarded(seen: Choice, reads: StateReads, names: Sequence[str]) -> Choice:
     gone = seen.discarded | set(names[: names.index(seen.active) + 1])
     left = [name for name in names if name not in gone]
     reason = f"{seen.active} is discarded: {reads.in_vain} keys were read in vain"
-    return replace(seen, active=left[-1] if left else "", discarded=gone, since=0, reason=reason)
+    fewer = replace(seen, discarded=gone, since=0, reason=reason)
+    return replace(fewer, active=_latest_sufficient(fewer, reads, names) if left else "")
 
 
 def _latest_sufficient(seen: Choice, reads: StateReads, names: Sequence[str]) -> str:
