@@ -59,6 +59,7 @@ STOREYS = (
     "recovery",
     "inspect",
     "edit",
+    "host.ahead",
     "host.process",
     "host.state",
     "host",

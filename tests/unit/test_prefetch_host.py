@@ -18,8 +18,8 @@ import pytest
 from headrace.checkpoint.pipeline import Crew
 from headrace.clock import wait_until
 from headrace.errors import Fenced
+from headrace.host.ahead.hints import HintDoor, hint_rows, partitions_of
 from headrace.host.process.door import Door
-from headrace.host.process.hints import HintDoor, hint_rows, partitions_of
 from headrace.host.state.service import PartitionService
 from headrace.plan.spec import HASH
 from headrace.testing.simulation.model import SPEC, state_of

@@ -1,11 +1,18 @@
 """Where hints for an operator can come from: its candidate lookaheads, the earliest in the plan first.
 
-stage   before the shuffle, in the stage that reads the source
-door    in the state host, of rows that wait to be folded
+    scout    a small job over the input of the next batch, while this one runs
+    input    in the host of the operator below, of its rows
+    results  in the host of the operator below, of its results
+    stage    before the shuffle, in the stage that reads the source, or in the tasks of the operator below
+    door     in the state host, of rows that wait to be folded
+
+Which of the first three an operator has depends on Spark's plan of the batch (`jvm/scala/Link.scala`,
+`jvm/scala/Scout.scala`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Literal
 
@@ -22,10 +29,11 @@ from headrace.plan.work.holistic import Holistic
 from headrace.plan.work.joins.stream_join import StreamJoin
 from headrace.plan.work.joins.window_join import WindowJoin
 
-Prefetch = Literal["auto", "on", "off"]
-PREFETCHING: tuple[Prefetch, ...] = ("auto", "on", "off")
+Prefetch = Literal["auto", "on", "off", "scout", "input", "results", "stage", "door"]
 
-STAGE, DOOR = "stage", "door"
+SCOUT, INPUT, RESULTS, STAGE, DOOR = "scout", "input", "results", "stage", "door"
+PREFETCHING: tuple[Prefetch, ...] = ("auto", "on", "off", "scout", "input", "results", "stage", "door")
+EARLY = (SCOUT, INPUT, RESULTS)
 
 # Why kinds of work have no lookahead.
 REASONS = {
@@ -57,8 +65,8 @@ class Candidates:
     reason: str = ""
 
 
-def candidates_of(spec: OperatorSpec, *, in_jvm: bool) -> Candidates:
-    """The lookaheads of an operator that reads state when a row arrives."""
+def candidates_of(spec: OperatorSpec, *, in_jvm: bool, early: Collection[str] = ()) -> Candidates:
+    """The lookaheads of an operator that reads state when a row arrives; `early`: those by Spark's plan."""
     if spec.store == "memory":
         return Candidates(reason="all of its state stays in memory")
     if spec.store == "rocksdb":
@@ -69,4 +77,6 @@ def candidates_of(spec: OperatorSpec, *, in_jvm: bool) -> Candidates:
         return Candidates(reason="its windows come out once: rows only add to them")
     if not isinstance(spec.work, Fold | Retracting | Dedup | Top):
         return Candidates(reason=REASONS[spec.work.name])
-    return Candidates((STAGE, DOOR) if in_jvm and not spec.work.combined else (DOOR,))
+    if not in_jvm or spec.work.combined:
+        return Candidates((DOOR,))
+    return Candidates((*(name for name in EARLY if name in early), STAGE, DOOR))

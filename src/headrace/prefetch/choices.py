@@ -18,7 +18,7 @@ from headrace.wire.state_reads import StateReads
 @dataclass
 class _Account:
     run: str
-    candidates: Candidates
+    candidates: Candidates  # of the newest batch
     choice: Choice
     batch: int = -1  # the newest one that the choice has seen
 
@@ -40,18 +40,20 @@ class Lookaheads:
         *,
         batch: int,
         in_jvm: bool,
-    ) -> str:
-        """The lookahead of a batch, from the batches before it."""
-        candidates, key = candidates_of(spec, in_jvm=in_jvm), (query, spec.name)
+        early: Collection[str] = (),
+    ) -> Choice:
+        """The lookahead of a batch, from the batches before it; `early` are those by Spark's plan."""
+        candidates, key = candidates_of(spec, in_jvm=in_jvm, early=early), (query, spec.name)
         with self._lock:
             account = self._accounts.get(key)
             if account is None or account.run != run:
                 account = self._accounts[key] = _Account(run, candidates, begin(candidates, settings.mode))
+            account.candidates = candidates
             for number, reads in batches:
                 if account.batch < number < batch:
                     account.batch = number
                     account.choice = after(account.choice, reads, candidates, settings.mode, settings.waste)
-            return account.choice.active
+            return account.choice
 
     def choice(self, query: str, operator: str) -> Choice | None:
         """The newest choice of an operator; None before its first batch."""
