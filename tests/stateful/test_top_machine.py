@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import tempfile
 from collections import defaultdict
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -95,12 +96,12 @@ def changed(bags: Bags, requests: list[Op], *, changing: bool) -> tuple[list[Op]
 
 
 @settings(max_examples=50, deadline=None)
-@given(steps, st.booleans(), st.sampled_from([24 << 10, 64 << 20]))
+@given(steps, st.booleans(), st.sampled_from([24 << 10, 64 << 20]), st.booleans())
 def test_changes_are_the_difference_of_sorted_lists(
-    epochs: list[tuple[list[Op], str]], changing: bool, share_bytes: int
+    epochs: list[tuple[list[Op], str]], changing: bool, share_bytes: int, hinted: bool
 ) -> None:
     spec = spec_of(changing=changing)
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(2) as threads:
         lab = StoreLab(spec, Path(folder), share_bytes)
         bags: Bags = {}
         for one, step in epochs:
@@ -108,6 +109,9 @@ def test_changes_are_the_difference_of_sorted_lists(
             done, after = changed(bags, [*one, *wide], changing=changing)
             if step == "reopen":
                 lab.reopen()
+            if hinted:
+                lab.store.look_ahead(threads)
+                lab.store.expect(batch_of(spec, done))
             lab.begin()
             for at in range(0, len(done), 64):
                 lab.store.apply(batch_of(spec, done[at : at + 64]))
@@ -121,3 +125,22 @@ def test_changes_are_the_difference_of_sorted_lists(
             bags = after
             while step == "compact" and lab.compact():
                 pass
+
+
+def test_bags_come_ahead_of_their_rows(tmp_path: Path) -> None:
+    spec = spec_of(changing=False)
+    lab = StoreLab(spec, tmp_path, 24 << 10)
+    with ThreadPoolExecutor(1) as threads:
+        lab.store.look_ahead(threads)
+        for start in (*range(0, 600, 60), 0):
+            ops = [(key, 1, True) for key in range(start, start + 60)]
+            hashes = pa.array([key << 40 for key, _, _ in ops], pa.int64())  # that differ
+            batch = batch_of(spec, ops).set_column(0, "__hash", hashes)
+            lab.store.expect(batch)
+            lab.begin()
+            lab.store.apply(batch)
+            write = lab.store.gather(None)
+            rows_of(lab.store.results(None))
+            lab.settle(write(), None)
+        assert lab.store.ahead_counts().used > 0
+        assert lab.store.waited().hits > 0

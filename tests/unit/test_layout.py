@@ -60,6 +60,7 @@ STOREYS = (
     "inspect",
     "edit",
     "compactor",
+    "host.ahead",
     "host.process",
     "host.compaction",
     "host.state",

@@ -3,18 +3,33 @@ end where they are not used or not needed, and settle within three batches after
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
-from headrace.plan.lookahead import DOOR, STAGE, Candidates, Prefetch, PrefetchSettings, candidates_of
+from headrace.plan.lookahead import (
+    DOOR,
+    INPUT,
+    REASONS,
+    RESULTS,
+    SCOUT,
+    STAGE,
+    Candidates,
+    Prefetch,
+    PrefetchSettings,
+    candidates_of,
+)
+from headrace.plan.spec import Fold
+from headrace.plan.work.changes.retracting import Retracting
+from headrace.plan.work.changes.top import Top
+from headrace.plan.work.dedup import Dedup
+from headrace.plan.work.registry import WORKS
 from headrace.prefetch.choices import Lookaheads
-from headrace.prefetch.controller import QUIET_BATCHES, SETTLING_BATCHES, Choice, after, begin
+from headrace.prefetch.controller import HOT, QUIET_BATCHES, SETTLING_BATCHES, Choice, after, begin
 from headrace.store.base.waits import WaitHistogram
 from headrace.testing.contracts.store_contract import SESSION, TUMBLE, folding, keeping
 from headrace.wire.state_reads import NO_READS, StateReads
 
-SCOUT = "scout"
 THREE = Candidates((SCOUT, STAGE, DOOR))
 
 
@@ -72,6 +87,36 @@ def test_resident_state_gets_no_hints() -> None:
     assert after(begin(THREE, "auto"), StateReads(wait_ms=0.2, looked_up=9), THREE, "auto").active == ""
 
 
+def test_the_papers_figure_10() -> None:
+    """Operator 1 changes the keys at batch 40, reads become fast at batch 80; reads in vain are known two
+    batches later."""
+    candidates = Candidates((SCOUT, INPUT, STAGE, DOOR))
+    slacks_ms = {SCOUT: 900.0, INPUT: 250.0, STAGE: 60.0, DOOR: 4.0}
+    choice, active, in_vain = begin(candidates, "auto"), [], [0, 0]
+    for batch in range(120):
+        wrong = frozenset({SCOUT}) if batch >= 40 else frozenset()
+        reads = World(300.0 if batch < 80 else 20.0, 1000, slacks_ms, wrong).batch(choice.active)
+        in_vain.append(reads.in_vain)
+        active.append(choice.active)
+        choice = after(choice, replace(reads, in_vain=in_vain[batch]), candidates, "auto")
+    assert active[6:40] == [SCOUT] * 34, "the only one in time"
+    assert active[43:80] == [INPUT] * 37, "of the right keys, the one with most slack"
+    assert active[83:] == [STAGE] * 37, "the latest one in time"
+
+
+def test_the_sketchs_threshold_follows_the_misses() -> None:
+    used = StateReads(hits=900, fetched=900, slacks=spread(900, 300.0), fetches=spread(900, 20.0))
+    missing = replace(used, looked_up=1000, hints=900)
+    resident = replace(used, looked_up=900, hints=10_000, filtered=9_000)
+    choice = Choice(STAGE)
+    more = [choice := after(choice, missing, THREE, "auto") for _ in range(4)]
+    assert [one.hot for one in more] == [128, 255, 255, 255]
+    less = [choice := after(choice, resident, THREE, "auto") for _ in range(6)]
+    assert [one.hot for one in less] == [127, 63, 31, 15, 8, 8]
+    full = replace(missing, dropped=5)
+    assert after(Choice(STAGE), full, THREE, "auto").hot == HOT, "more hints would find no room"
+
+
 def test_hints_end_where_state_fits_into_memory_again() -> None:
     choice = run(World(), begin(THREE, "auto"), 5)
     choice = run(World(keys=0), choice, QUIET_BATCHES)
@@ -111,7 +156,9 @@ def test_the_choice_follows_slower_and_faster_reads_within_three_batches() -> No
     assert fast.active == STAGE
 
 
-@pytest.mark.parametrize(("mode", "active"), [("on", SCOUT), ("off", "")])
+@pytest.mark.parametrize(
+    ("mode", "active"), [("on", STAGE), ("scout", SCOUT), ("input", STAGE), ("door", DOOR), ("off", "")]
+)
 def test_a_setting_overrules_what_is_measured(mode: Prefetch, active: str) -> None:
     choice = begin(THREE, mode)
     for keys in (0, 1000, 0):
@@ -122,6 +169,9 @@ def test_a_setting_overrules_what_is_measured(mode: Prefetch, active: str) -> No
 def test_candidates_are_for_stores_that_read_on_arrival() -> None:
     assert candidates_of(folding(None, "changes"), in_jvm=True).names == (STAGE, DOOR)
     assert candidates_of(folding(None, "changes"), in_jvm=False).names == (DOOR,)
+    early = candidates_of(folding(None, "changes"), in_jvm=True, early=[RESULTS, SCOUT])
+    assert early.names == (SCOUT, RESULTS, STAGE, DOOR)
+    assert REASONS.keys() == WORKS.keys() - {work.name for work in (Fold, Retracting, Dedup, Top)}
     for spec in (folding(TUMBLE, "final"), folding(SESSION, "final"), keeping(TUMBLE)):
         candidates = candidates_of(spec, in_jvm=True)
         assert candidates.names == ()
@@ -133,10 +183,10 @@ def test_each_batch_counts_once_and_a_new_start_begins_anew() -> None:
     choices, spec, auto = Lookaheads(), folding(None, "changes"), PrefetchSettings("auto")
     waited = StateReads(wait_ms=50.0, looked_up=10)
     batches = [(0, waited)]
-    assert choices.choose("q", "run", spec, auto, [], batch=0, in_jvm=True) == ""
+    assert choices.choose("q", "run", spec, auto, [], batch=0, in_jvm=True).active == ""
     for _ in range(3):
-        assert choices.choose("q", "run", spec, auto, batches, batch=1, in_jvm=True) == DOOR
+        assert choices.choose("q", "run", spec, auto, batches, batch=1, in_jvm=True).active == DOOR
     assert choices.choice("q", spec.name) == choices.choice("q", spec.name)
-    assert choices.choose("q", "again", spec, auto, [], batch=1, in_jvm=True) == ""
+    assert choices.choose("q", "again", spec, auto, [], batch=1, in_jvm=True).active == ""
     choices.drop({"q"})
     assert choices.choice("q", spec.name) is None

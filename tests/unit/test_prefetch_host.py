@@ -18,8 +18,8 @@ import pytest
 from headrace.checkpoint.pipeline import Crew
 from headrace.clock import wait_until
 from headrace.errors import Fenced
+from headrace.host.ahead.hints import HintDoor, hint_rows, partitions_of
 from headrace.host.process.door import Door
-from headrace.host.process.hints import HintDoor, hint_rows, partitions_of
 from headrace.host.state.service import PartitionService
 from headrace.plan.spec import HASH
 from headrace.testing.simulation.model import SPEC, state_of
@@ -171,6 +171,19 @@ def test_hints_while_a_batch_runs_reach_it_with_its_next_rows(query: Query) -> N
         key: (query.totals[key][0] + 1, query.totals[key][1] + amount) for key, amount in rows
     }
     transaction.abort()
+
+
+def test_hints_for_the_next_batch_outlive_the_running_one(query: Query) -> None:
+    """As a scout gives them: after the last row of the batch that runs."""
+    transaction = query.service.begin(query.ticket("scout"))
+    transaction.apply(batch_of(query.rows(range(10))))
+    assert query.hint(range(300, 450))
+    query.totals.update(state_of(transaction.finish([])))
+    transaction.commit()
+    query.version, query.number = query.number, query.number + 1
+    assert wait_until(query.read, 20_000, 5)
+    reads = query.batch(range(300, 450), "scout").reads
+    assert (reads.hits > 100, reads.misses) == (True, 0)
 
 
 @pytest.fixture

@@ -25,8 +25,10 @@ from headrace.coordinator.unread import left_unread
 from headrace.coordinator.view import QueryView
 from headrace.errors import Fenced, HeadraceError
 from headrace.plan.frontier import TimeInputs
+from headrace.plan.lookahead import Candidates
 from headrace.plan.spec import OperatorSpec
 from headrace.prefetch.choices import Lookaheads
+from headrace.prefetch.controller import Choice
 from headrace.wire.contract import Summary
 
 BATCHES_READ = 4  # newest batches whose reads choose the lookahead
@@ -79,6 +81,7 @@ class Coordinator:
         tracked = self._operator(request.query, request.spec.name)
         planned = tracked.plan(request)
         self._count(request.query, request.spec)
+        choice = self._lookahead(request, tracked, in_jvm=True)
         ticket = {
             "start": request.run,
             "query": request.query,
@@ -88,7 +91,7 @@ class Coordinator:
             "retain": request.retain,
             "commit": request.commit,
             **planned.placed,
-            "lookahead": self._lookahead(request, tracked, in_jvm=True),
+            "lookahead": choice.active,
         }
         partitions = [
             {
@@ -99,7 +102,8 @@ class Coordinator:
             }
             for number, base in enumerate(planned.bases)
         ]
-        return {"ticket": ticket, "partitions": partitions, "timing": planned.timing}
+        answer = {"ticket": ticket, "partitions": partitions, "timing": planned.timing}
+        return {**answer, "hot": choice.hot}
 
     def _recorded_number(self, request: dict[str, Any]) -> int:
         """The number of partitions for a start that did not set one: that of the state, if there is any."""
@@ -160,16 +164,17 @@ class Coordinator:
             "timestamp_ms": answer.timestamp_ms,
             "work": answer.work,
             "placed": answer.placed,
-            "lookahead": self._lookahead(request, tracked, in_jvm=False),
+            "lookahead": self._lookahead(request, tracked, in_jvm=False).active,
         }
 
     def _lookahead(
         self, request: PlanRequest | BeginRequest, tracked: TrackedOperator, *, in_jvm: bool
-    ) -> str:
+    ) -> Choice:
         """Where hints of the batch come from."""
         place = (request.query, request.run, request.spec, request.prefetch)
         reads = tracked.reads_since(request.batch - BATCHES_READ)
-        return self.lookaheads.choose(*place, reads, batch=request.batch, in_jvm=in_jvm)
+        early = request.early if isinstance(request, PlanRequest) else ()
+        return self.lookaheads.choose(*place, reads, batch=request.batch, in_jvm=in_jvm, early=early)
 
     def _refuse_unread(self, request: BeginRequest) -> None:
         """Refuse to go on after a batch that has not reached every operator in its plan."""
@@ -259,6 +264,10 @@ class Coordinator:
             tracked = [one for (_, name), one in self._operators.items() if name == operator]
         batches = [batch for one in tracked if one.uid == uid for batch in one.progress()]
         return batches[-1].verdict if batches else ""
+
+    def lookahead(self, operator: str) -> tuple[Candidates, Choice] | None:
+        """Candidates and choice of an operator in its newest batch; None before the first."""
+        return self.lookaheads.newest(operator)
 
     def operators(self, query: str) -> list[str]:
         """Names of the query's operators that have begun a batch."""

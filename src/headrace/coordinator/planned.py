@@ -42,6 +42,7 @@ class PlanRequest:
     times: TimeInputs = UNTIMED
     rescales: bool = True  # whether the number of partitions was set
     prefetch: PrefetchSettings = NO_PREFETCH
+    early: tuple[str, ...] = ()  # lookaheads that Spark's plan of the batch allows
 
     @classmethod
     def of(cls, fields: dict[str, Any]) -> PlanRequest:
@@ -67,6 +68,7 @@ class PlanRequest:
             times=TimeInputs.of(operator["times"]),
             rescales=operator.get("rescales", True),
             prefetch=PrefetchSettings(**operator.get("prefetch", {})),
+            early=tuple(fields.get("early", ())),
         )
 
 

@@ -1,24 +1,49 @@
 """Where hints for an operator can come from: its candidate lookaheads, the earliest in the plan first.
 
-stage   before the shuffle, in the stage that reads the source
-door    in the state host, of rows that wait to be folded
+    scout    a small job over the input of the next batch, while this one runs
+    input    in the host of the operator below, of its rows
+    results  in the host of the operator below, of its results
+    stage    before the shuffle, in the stage that reads the source, or in the tasks of the operator below
+    door     in the state host, of rows that wait to be folded
+
+Which of the first three an operator has depends on Spark's plan of the batch (`jvm/scala/Link.scala`,
+`jvm/scala/Scout.scala`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Literal
 
 from headrace.plan.choice import adds
 from headrace.plan.spec import Fold, OperatorSpec
 from headrace.plan.window import kind_of
+from headrace.plan.work.cells import Cells
+from headrace.plan.work.changes.distinct import Distinct
 from headrace.plan.work.changes.retracting import Retracting
+from headrace.plan.work.changes.top import Top
 from headrace.plan.work.dedup import Dedup
+from headrace.plan.work.grouped import Grouped
+from headrace.plan.work.holistic import Holistic
+from headrace.plan.work.joins.stream_join import StreamJoin
+from headrace.plan.work.joins.window_join import WindowJoin
 
-Prefetch = Literal["auto", "on", "off"]
-PREFETCHING: tuple[Prefetch, ...] = ("auto", "on", "off")
+Prefetch = Literal["auto", "on", "off", "scout", "input", "results", "stage", "door"]
 
-STAGE, DOOR = "stage", "door"
+SCOUT, INPUT, RESULTS, STAGE, DOOR = "scout", "input", "results", "stage", "door"
+PREFETCHING: tuple[Prefetch, ...] = ("auto", "on", "off", "scout", "input", "results", "stage", "door")
+EARLY = (SCOUT, INPUT, RESULTS)
+
+# Why kinds of work have no lookahead.
+REASONS = {
+    Holistic.name: "kept rows are read once, when their window closes",
+    WindowJoin.name: "rows of both sides are read once, when their window closes",
+    Grouped.name: "a group is read once, when user code gets it",
+    Cells.name: "the worker of the processor requests the state of its own blocks",
+    StreamJoin.name: "partners are read in order, bucket by bucket, one step ahead",
+    Distinct.name: "its stores go by keys with their values, which only the host knows",
+}
 
 
 @dataclass(frozen=True)
@@ -40,8 +65,8 @@ class Candidates:
     reason: str = ""
 
 
-def candidates_of(spec: OperatorSpec, *, in_jvm: bool) -> Candidates:
-    """The lookaheads of an operator that reads state when a row arrives."""
+def candidates_of(spec: OperatorSpec, *, in_jvm: bool, early: Collection[str] = ()) -> Candidates:
+    """The lookaheads of an operator that reads state when a row arrives; `early`: those by Spark's plan."""
     if spec.store == "memory":
         return Candidates(reason="all of its state stays in memory")
     if spec.store == "rocksdb":
@@ -50,6 +75,8 @@ def candidates_of(spec: OperatorSpec, *, in_jvm: bool) -> Candidates:
         return Candidates(reason="sessions are read when they close, ahead by spark.headrace.read.ratio")
     if adds(spec):
         return Candidates(reason="its windows come out once: rows only add to them")
-    if not isinstance(spec.work, Fold | Retracting | Dedup):
-        return Candidates(reason="its store reads no single rows when a row arrives")
-    return Candidates((STAGE, DOOR) if in_jvm and not spec.work.combined else (DOOR,))
+    if not isinstance(spec.work, Fold | Retracting | Dedup | Top):
+        return Candidates(reason=REASONS[spec.work.name])
+    if not in_jvm or spec.work.combined:
+        return Candidates((DOOR,))
+    return Candidates((*(name for name in EARLY if name in early), STAGE, DOOR))

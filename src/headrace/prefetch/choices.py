@@ -9,7 +9,7 @@ import threading
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from headrace.plan.lookahead import PrefetchSettings, candidates_of
+from headrace.plan.lookahead import Candidates, PrefetchSettings, candidates_of
 from headrace.plan.spec import OperatorSpec
 from headrace.prefetch.controller import Choice, after, begin
 from headrace.wire.state_reads import StateReads
@@ -18,6 +18,7 @@ from headrace.wire.state_reads import StateReads
 @dataclass
 class _Account:
     run: str
+    candidates: Candidates  # of the newest batch
     choice: Choice
     batch: int = -1  # the newest one that the choice has seen
 
@@ -39,24 +40,32 @@ class Lookaheads:
         *,
         batch: int,
         in_jvm: bool,
-    ) -> str:
-        """The lookahead of a batch, from the batches before it."""
-        candidates, key = candidates_of(spec, in_jvm=in_jvm), (query, spec.name)
+        early: Collection[str] = (),
+    ) -> Choice:
+        """The lookahead of a batch, from the batches before it; `early` are those by Spark's plan."""
+        candidates, key = candidates_of(spec, in_jvm=in_jvm, early=early), (query, spec.name)
         with self._lock:
             account = self._accounts.get(key)
             if account is None or account.run != run:
-                account = self._accounts[key] = _Account(run, begin(candidates, settings.mode))
+                account = self._accounts[key] = _Account(run, candidates, begin(candidates, settings.mode))
+            account.candidates = candidates
             for number, reads in batches:
                 if account.batch < number < batch:
                     account.batch = number
                     account.choice = after(account.choice, reads, candidates, settings.mode, settings.waste)
-            return account.choice.active
+            return account.choice
 
     def choice(self, query: str, operator: str) -> Choice | None:
         """The newest choice of an operator; None before its first batch."""
         with self._lock:
             account = self._accounts.get((query, operator))
             return None if account is None else account.choice
+
+    def newest(self, operator: str) -> tuple[Candidates, Choice] | None:
+        """Candidates and choice of the operator of that name whose query began last."""
+        with self._lock:
+            mine = [account for (_, name), account in self._accounts.items() if name == operator]
+            return (mine[-1].candidates, mine[-1].choice) if mine else None
 
     def drop(self, queries: Collection[str]) -> None:
         """Forgets queries that have ended."""

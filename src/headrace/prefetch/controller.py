@@ -4,6 +4,10 @@ It begins without hints. Rows that wait for state activate the latest candidate.
 slack covers the time of a read is taken. The time from hint to use that 99 of 100 hashes have at least must
 exceed the time of reading that 99 of 100 do not exceed, and a margin. A candidate whose reads are not used
 is discarded with all candidates before it. Where batches look nothing up any more, hints end.
+
+Senders leave out frequent hashes, because their state should be in memory. The count that makes a hash
+frequent doubles where rows still wait for keys. It is halved where no row waits and most hints are for keys
+in memory.
 """
 
 from __future__ import annotations
@@ -12,11 +16,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
-from headrace.plan.lookahead import Candidates, Prefetch
+from headrace.plan.lookahead import EARLY, Candidates, Prefetch
 from headrace.wire.state_reads import StateReads
 
 WAIT_MIN_MS = 1.0  # a batch that waits less for state needs no hints
 MARGIN_MS = 5.0
+HOT, HOT_MIN, HOT_MAX = (
+    64,
+    8,
+    255,
+)  # a hash with a larger count gets no hints; counts end at 255
+MISSES_MAX = 0.02  # of the keys looked up
+FILTERED_MAX = 0.75  # of the hints
 QUIET_BATCHES = 8  # without a look-up: all state in use is in memory
 SETTLING_BATCHES = 2  # after a switch: reads of the candidate before are still found in vain
 
@@ -31,6 +42,7 @@ class Choice:
     slacks_ms: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
     quiet: int = 0  # batches without a look-up
     since: int = 0  # batches since the last switch
+    hot: int = HOT
 
 
 def begin(candidates: Candidates, mode: Prefetch) -> Choice:
@@ -39,9 +51,14 @@ def begin(candidates: Candidates, mode: Prefetch) -> Choice:
         return Choice(reason="spark.headrace.prefetch=off")
     if not candidates.names:
         return Choice(reason=candidates.reason)
-    if mode == "on":
-        return Choice(candidates.names[0], "spark.headrace.prefetch=on")
-    return Choice()
+    if mode == "auto":
+        return Choice()
+    return Choice(_by_setting(candidates.names, mode), f"spark.headrace.prefetch={mode}")
+
+
+def _by_setting(names: Sequence[str], mode: Prefetch) -> str:
+    """The candidate of that name, else the earliest one that costs no job and no copy of the input."""
+    return mode if mode in names else next(name for name in names if name not in EARLY)
 
 
 def after(
@@ -50,6 +67,8 @@ def after(
     """The choice after one more batch; `waste` is the tolerated part of reads that are not used."""
     if mode != "auto" or not candidates.names:
         return before
+    if before.active not in candidates.names:
+        before = replace(before, active="", since=0)
     if not before.active:
         return _activated(before, reads, candidates.names)
     seen = _measured(before, reads)
@@ -73,7 +92,18 @@ def _measured(before: Choice, reads: StateReads) -> Choice:
     if reads.slacks:
         slacks[before.active] = reads.slack_ms
     quiet = 0 if reads.looked_up else before.quiet + 1
-    return replace(before, slacks_ms=slacks, quiet=quiet, since=before.since + 1)
+    return replace(
+        before, slacks_ms=slacks, quiet=quiet, since=before.since + 1, hot=_hot(before.hot, reads)
+    )
+
+
+def _hot(hot: int, reads: StateReads) -> int:
+    """The count from which a hash gets no hints, after one more batch."""
+    if reads.misses > MISSES_MAX * reads.looked_up and not reads.dropped:
+        return min(HOT_MAX, 2 * hot)
+    if reads.hints and not reads.misses and reads.filtered > FILTERED_MAX * reads.hints:
+        return max(HOT_MIN, hot // 2)
+    return hot
 
 
 def _is_wasteful(seen: Choice, reads: StateReads, waste: float) -> bool:
@@ -86,7 +116,8 @@ def _discarded(seen: Choice, reads: StateReads, names: Sequence[str]) -> Choice:
     gone = seen.discarded | set(names[: names.index(seen.active) + 1])
     left = [name for name in names if name not in gone]
     reason = f"{seen.active} is discarded: {reads.in_vain} keys were read in vain"
-    return replace(seen, active=left[-1] if left else "", discarded=gone, since=0, reason=reason)
+    fewer = replace(seen, discarded=gone, since=0, reason=reason)
+    return replace(fewer, active=_latest_sufficient(fewer, reads, names) if left else "")
 
 
 def _latest_sufficient(seen: Choice, reads: StateReads, names: Sequence[str]) -> str:

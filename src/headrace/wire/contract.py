@@ -44,6 +44,7 @@ class Ticket:
     by_range: bool = False  # whether the partition's folder is named by its hash groups
     origin: Origin | None = None  # the layout that the base is in, where that is another one
     lookahead: str = ""  # where hints for the operator come from (`plan.lookahead`); empty: none
+    links: tuple[dict[str, Any], ...] = ()  # operators above that get hints (`host.ahead.chain`)
 
     @property
     def prefix(self) -> str:
@@ -69,7 +70,8 @@ class Ticket:
     @classmethod
     def of(cls, values: dict[str, Any]) -> Ticket:
         operator, origin = OperatorSpec.from_json(values["operator"]), Origin.of(values.get("origin"))
-        return cls(**{**values, "operator": operator, "origin": origin})
+        links = tuple(values.get("links", ()))
+        return cls(**{**values, "operator": operator, "origin": origin, "links": links})
 
 
 class Span(NamedTuple):

@@ -16,6 +16,7 @@ from headrace.bench.shared.host import Far
 from headrace.bench.shared.lab import Lab, Size, State
 from headrace.bench.shared.requests import logged
 from headrace.bench.shared.rows import uniform
+from headrace.format.names import LEASE, leased_through
 from headrace.plan.partitions.layouts import rescaled
 
 FILLS = ("ranges", "whole")
@@ -68,6 +69,6 @@ def _rescale(lab: Lab, state: State, partitions: int, far: Far, touched: int) ->
 
 
 def _beside_commits(log: Path, committed: int) -> int:
-    """Segments written beside those that the batch commits."""
+    """Segments written beside those that the batch commits, and beside compactions."""
     puts = [each.name for each in logged(log) if each.operation == "put" and "/segments/" in each.name]
-    return len(puts) - committed
+    return sum(leased_through(name) < LEASE for name in puts) - committed

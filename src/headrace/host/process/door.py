@@ -25,7 +25,10 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.errors import HeadraceError
+from headrace.host.ahead.chain import ChainHints
 from headrace.host.process.recent_errors import RecentErrors
+from headrace.plan.lookahead import INPUT as INPUT_AHEAD
+from headrace.plan.lookahead import RESULTS as RESULTS_AHEAD
 from headrace.plan.spec import input_schema, output_schema
 from headrace.wire.client import conform
 from headrace.wire.contract import StateService, Summary, Ticket, Transaction
@@ -44,9 +47,13 @@ class Door:
     """Handles the connections of a listener."""
 
     def __init__(
-        self, service: StateService, errors: RecentErrors | None = None, hints: Handler | None = None
+        self,
+        service: StateService,
+        errors: RecentErrors | None = None,
+        hints: Handler | None = None,
+        secret: str = "",
     ) -> None:
-        self._service, self._hints = service, hints
+        self._service, self._hints, self._secret = service, hints, secret
         self._errors = errors or RecentErrors()
 
     def __call__(self, peer: socket.socket, request: dict[str, Any]) -> None:
@@ -59,7 +66,8 @@ class Door:
             transaction = self._service.begin(ticket)
         except Exception as error:
             return refuse(peer, error)
-        exchange = DoorExchange(peer, ticket, transaction, request["seen_ms"])
+        above = ChainHints(self._service, self._secret, ticket)
+        exchange = DoorExchange(peer, ticket, transaction, request["seen_ms"], above)
         try:
             exchange.run()
         except BaseException as error:
@@ -67,6 +75,8 @@ class Door:
             self._errors.add(ticket, error)
             transaction.abort()
             exchange.fail(error)
+        finally:
+            above.close()
         return None
 
 
@@ -74,9 +84,14 @@ class DoorExchange:
     """One transaction over one connection."""
 
     def __init__(
-        self, peer: socket.socket, ticket: Ticket, transaction: Transaction, seen_ms: list[int | None]
+        self,
+        peer: socket.socket,
+        ticket: Ticket,
+        transaction: Transaction,
+        seen_ms: list[int | None],
+        above: ChainHints,
     ) -> None:
-        self._peer = peer
+        self._peer, self._above = peer, above
         self._ticket = ticket
         self._transaction = transaction
         self._seen_ms = seen_ms
@@ -90,6 +105,7 @@ class DoorExchange:
         sink = pa.PythonFile(SocketFile(self._peer), mode="w")
         self._results = pa.ipc.new_stream(sink, output_schema(self._ticket.operator))
         for batch in results:
+            self._above.hint(RESULTS_AHEAD, batch)
             self._results.write_batch(batch)
         self._end_results()
         if is_closed(self._peer):
@@ -101,7 +117,9 @@ class DoorExchange:
         schema = input_schema(self._ticket.operator)
         rows = pa.ipc.open_stream(pa.PythonFile(SocketFile(self._peer), mode="r"))
         for batch in rows:
-            self._transaction.apply(conform(checked(batch), schema))
+            conformed = conform(checked(batch), schema)
+            self._above.hint(INPUT_AHEAD, conformed)
+            self._transaction.apply(conformed)
         if receive_exactly(self._peer, len(ALL_SENT)) != ALL_SENT:
             raise PeerGone("the task left before its input ended")
 

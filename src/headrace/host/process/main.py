@@ -25,10 +25,10 @@ from pathlib import Path
 from typing import TypeVar
 from urllib.parse import parse_qsl, urlparse
 
+from headrace.host.ahead.hints import HintDoor
 from headrace.host.process.door import Door
 from headrace.host.process.farewell import Farewell
 from headrace.host.process.heartbeat import Heartbeat
-from headrace.host.process.hints import HintDoor
 from headrace.host.process.libraries import release_library_pages
 from headrace.host.process.locks import lock_within, one_at_a_time, remove_socket, socket_path
 from headrace.host.process.log_file import RotatingLog
@@ -113,7 +113,7 @@ class Host:
         # Only now: nobody knows the folders of a host that is killed before it is ready.
         flight, plain = self._new_socket(".sock"), self._new_socket("-door.sock")
         address, secret = f"grpc+unix://{flight}", self._settings.secret
-        door = Door(core.service, core.errors, HintDoor(core.service, secret))
+        door = Door(core.service, core.errors, HintDoor(core.service, secret), secret)
         self._servers.append(HostServer(core, address, self._settings.secret))
         self._open_door(Listener(unix_socket(plain), secret, door))
         addresses = {"unix": address, "door": str(plain)}

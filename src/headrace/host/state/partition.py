@@ -200,13 +200,17 @@ class Partition:
             return version
 
     def published(self, version: Version) -> None:
+        left = self._hints_left()
         self._end(State.IDLE)
         self._manifest = version.manifest
+        self._expect(left)
 
     def logged(self, work: EpochCommit) -> None:
         """Until its seal the store is at no version; a seal that fails leaves it so."""
+        left = self._hints_left()
         self._end(State.LOGGED)
         self._manifest = None
+        self._expect(left)
         self._pipeline.start(work)
 
     def sealed(self, version: Version, fresh: Sequence[Segment], is_current: IsCurrent) -> Manifest | None:
@@ -251,6 +255,16 @@ class Partition:
             if self._current is not None:
                 self._current.expect(hints)
             elif self._store is not None:
+                self._store.expect(hints)
+
+    def _hints_left(self) -> list[pa.RecordBatch]:
+        """Hints that came while the transaction ran and that it had no more rows to take with: the next
+        batch's."""
+        return [] if self._current is None else self._current.hints_left()
+
+    def _expect(self, left: list[pa.RecordBatch]) -> None:
+        for hints in left:
+            if self._store is not None:
                 self._store.expect(hints)
 
     # ── maintenance ──────────────────────────────────────────────────────────────────────────

@@ -99,6 +99,12 @@ class PartitionTransaction:
         """Hints from another thread; the store gets them with the next rows."""
         self._hints.append(hints)
 
+    def hints_left(self) -> list[pa.RecordBatch]:
+        """The hints that its rows came too early for; each is returned once."""
+        left = list(self._hints)
+        self._hints.clear()
+        return left
+
     def _expect(self, rows: pa.RecordBatch) -> None:
         """The door's lookahead: rows wait for their block to fill, and their state is read meanwhile."""
         if self._ticket.lookahead and self.store.looks_up:

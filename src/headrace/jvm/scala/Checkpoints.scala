@@ -13,8 +13,8 @@ case class Place(query: String, run: String, batch: Long)
 
 /** What a checkpoint records about an operator before its batch is planned. */
 object Checkpoints {
-  private val QueryId = "sql.streaming.queryId"
-  private val BatchId = "streaming.sql.batchId"
+  val QueryId = "sql.streaming.queryId"
+  val BatchId = "streaming.sql.batchId"
   private val RunId = "spark.jobGroup.id"
 
   def batchOf(context: SparkContext): Option[Long] = Option(context.getLocalProperty(BatchId)).map(_.toLong)

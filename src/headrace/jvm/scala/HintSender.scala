@@ -8,14 +8,14 @@ import java.nio.channels.SocketChannel
  * Sends hashes to the state host of this machine, without ever waiting for it: what the socket does not take is
  * dropped. Hashes of frequent keys are left out, because their state is in memory. One sender serves one task.
  */
-class HintSender(settings: Settings, header: String, timed: Boolean) {
+class HintSender(settings: Settings, header: String, timed: Boolean, hot: Int) {
   private val filter = Filters.mine.get()
   private val buffer = ByteBuffer.allocate(HintSender.bytes).order(ByteOrder.LITTLE_ENDIAN)
   private val entry = if (timed) 16 else 8
   private var channel: SocketChannel = open()
 
   def see(hash: Long, timeUs: Long): Unit =
-    if (channel != null && filter.passes(hash)) {
+    if (channel != null && filter.passes(hash, hot)) {
       if (buffer.remaining < entry) flush()
       if (channel != null && buffer.remaining >= entry) {
         buffer.putLong(hash)

@@ -1,12 +1,15 @@
 package org.apache.spark.sql.headrace
 
 import com.fasterxml.jackson.databind.JsonNode
+import com.fasterxml.jackson.databind.node.ObjectNode
 
 import scala.jdk.CollectionConverters._
+import scala.util.control.NonFatal
 
 import org.apache.spark.rdd.RDD
 import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.catalyst.expressions.{Attribute, AttributeSet}
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan
 import org.apache.spark.sql.catalyst.plans.physical.{Partitioning, UnknownPartitioning}
 import org.apache.spark.sql.execution.{SparkPlan, UnaryExecNode}
 import org.apache.spark.sql.types.StructType
@@ -33,7 +36,7 @@ trait HostExec extends UnaryExecNode {
   def watermarkText: String = Upstream.watermarkMs(this).fold("")(_.toString)
 
   /** The batch: its number, the query's run, what Spark's commit log has of the batch before. */
-  protected def batchRequest(): com.fasterxml.jackson.databind.node.ObjectNode
+  protected def batchRequest(): ObjectNode
 
   /** What becomes of a task's summary. */
   protected def report: TaskReport
@@ -41,21 +44,44 @@ trait HostExec extends UnaryExecNode {
   /** Spark's watermark, where windows close by it. */
   protected def watermarkMs(begun: JsonNode): Option[Long]
 
+  /** The operators above that get hints from this one; set before its tasks are made. */
+  @transient @volatile var links: Seq[ObjectNode] = Nil
+
+  @transient private lazy val link: Option[Link] = Link.of(child)
+
   protected def begin(): JsonNode = {
     val request = batchRequest()
     request.set[JsonNode]("operator", settings.operator)
     request.put("uid", settings.uid).put("partitions", settings.partitions)
     Option(conf.getConfString("spark.headrace.commit", null)).foreach(request.put("commit", _))
+    val early = request.putArray("early")
+    if (batchPlan.exists(Scout.isPossible(_, settings.name))) early.add(Scout.name)
+    link.foreach(_.names.foreach(early.add))
     Coordinator.ask(settings, "plan", request)
   }
 
   override protected def doExecute(): RDD[InternalRow] = {
     val begun = begin()
+    link.foreach(_.announce(begun, settings))
+    scout(begun)
     val rows = Internals.spread(Tap.over(child, settings, begun).execute(), settings)
     val task = new HostTask(
       settings, Json.text(begun), watermarkMs(begun), new EventTimes(child, settings, begun.get("ticket")), input,
-      results, conf.sessionLocalTimeZone, report)
+      results, conf.sessionLocalTimeZone, report, links.map(Json.text))
     new PlacedRdd(rows, task, placesOf(begun))
+  }
+
+  @transient private lazy val batchPlan: Option[LogicalPlan] =
+    Option(sparkContext.getLocalProperty(Checkpoints.QueryId)).flatMap(Internals.batchPlanOf(session, _))
+
+  /** Hints for the next batch, where the batch's ticket chose that. */
+  private def scout(begun: JsonNode): Unit = {
+    Scout.end(sparkContext, settings)
+    if (begun.get("ticket").path("lookahead").asText == Scout.name) {
+      val place = Checkpoints.place(sparkContext, settings.name)
+      try batchPlan.flatMap(Scout.over(_, session, settings, begun)).foreach(_.begin(place.batch.toString, place.query))
+      catch { case NonFatal(error) => logInfo(s"no hints for the next batch of ${settings.name}: $error") }
+    }
   }
 
   private def placesOf(begun: JsonNode): Map[Int, Seq[String]] =

@@ -17,7 +17,8 @@ class HostTask(
     rowSchema: StructType,
     results: Seq[Attribute],
     zone: String,
-    report: TaskReport)
+    report: TaskReport,
+    links: Seq[String])
     extends PartitionTask {
 
   override def run(partition: Int, context: TaskContext, rows: Iterator[InternalRow]): Iterator[InternalRow] = {
@@ -37,6 +38,8 @@ class HostTask(
     val mine = ticket.deepCopy[ObjectNode]().put("partition", partition).put("attempt", attempt)
     for (name <- Seq("base", "base_attempt", "base_run")) mine.set[JsonNode](name, owner.get(name))
     watermarkMs.foreach(mine.put("watermark_ms", _))
+    val above = mine.putArray("links")
+    links.foreach(link => above.add(Json.read(link)))
     val header = Json.empty.put("secret", settings.secret)
     header.set[JsonNode]("ticket", mine)
     Json.fill(header.putArray("seen_ms"), times.seenMs)

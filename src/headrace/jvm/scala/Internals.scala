@@ -93,6 +93,10 @@ object Internals {
   def planOf(session: SparkSession, query: String): Option[SparkPlan] =
     running(session, UUID.fromString(query)).flatMap(execution => Option(execution.lastExecution)).map(_.executedPlan)
 
+  /** The analysed plan of the query's running batch, with its relations in place of the sources. */
+  def batchPlanOf(session: SparkSession, query: String): Option[LogicalPlan] =
+    running(session, UUID.fromString(query)).flatMap(execution => Option(execution.lastExecution)).map(_.analyzed)
+
   /** Whether the query of this thread runs with `Trigger.AvailableNow`. */
   def endsWithItsInput(session: SparkSession): Boolean =
     Option(session.sparkContext.getLocalProperty(StreamExecution.QUERY_ID_KEY))

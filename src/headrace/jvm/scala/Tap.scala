@@ -29,12 +29,19 @@ object Tap {
   }
 
   private def tapped(rows: SparkPlan, settings: Settings, begun: JsonNode): SparkPlan =
-    TapExec(rows, settings, Json.text(header(begun, settings, isTimed(rows))))
+    of(rows, settings, begun)
+
+  /** The rows, which give hints for the operator on their way. */
+  def of(rows: SparkPlan, settings: Settings, begun: JsonNode): TapExec =
+    TapExec(rows, settings, headerText(begun, settings, rows), begun.path("hot").asInt(HotFilter.threshold))
+
+  private def headerText(begun: JsonNode, settings: Settings, rows: SparkPlan): String =
+    Json.text(header(begun, settings, isTimed(rows)))
 
   private def isTimed(plan: SparkPlan): Boolean = plan.output.exists(_.name == "__time")
 
   /** What a host must know of the hints: whose they are, and where partitions of other machines are. */
-  private def header(begun: JsonNode, settings: Settings, timed: Boolean): ObjectNode = {
+  def header(begun: JsonNode, settings: Settings, timed: Boolean): ObjectNode = {
     val ticket = begun.get("ticket")
     val header = Json.empty
       .put("query", ticket.get("query").asText)
@@ -48,15 +55,15 @@ object Tap {
 }
 
 /** Passes rows on, and sends the hashes of their keys to this machine's state host. */
-case class TapExec(child: SparkPlan, settings: Settings, header: String) extends UnaryExecNode {
+case class TapExec(child: SparkPlan, settings: Settings, header: String, hot: Int) extends UnaryExecNode {
   override def output: Seq[Attribute] = child.output
   override protected def stringArgs: Iterator[Any] = Iterator(settings.name)
 
   override protected def doExecute(): RDD[InternalRow] = {
-    val (mine, text) = (settings, header)
+    val (mine, text, threshold) = (settings, header, hot)
     val (hash, time) = (output.indexWhere(_.name == "__hash"), output.indexWhere(_.name == "__time"))
     child.execute().mapPartitions { rows =>
-      val sender = new HintSender(mine, text, timed = Json.read(text).get("timed").asBoolean)
+      val sender = new HintSender(mine, text, timed = Json.read(text).get("timed").asBoolean, threshold)
       Option(TaskContext.get()).foreach(_.addTaskCompletionListener[Unit](_ => sender.close()))
       rows.map { row =>
         sender.see(row.getLong(hash), if (time < 0 || row.isNullAt(time)) 0L else row.getLong(time))

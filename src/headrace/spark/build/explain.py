@@ -13,9 +13,10 @@ from pyspark.sql import DataFrame
 
 from headrace.monitor.records import window_text
 from headrace.plan.choice import Choice
-from headrace.plan.lookahead import Prefetch, candidates_of
+from headrace.plan.lookahead import Candidates, Prefetch, candidates_of
 from headrace.plan.spec import OperatorSpec
 from headrace.plan.timing import Timing, choose_timing
+from headrace.prefetch.controller import Choice as Lookahead
 from headrace.spark.driver.driver import coordinator_for
 from headrace.spark.language.plans import analysed, operators, stateful_of_spark, watermarks
 
@@ -84,7 +85,13 @@ def explained(df: DataFrame) -> str:
     marks, others = [mark.node for mark in watermarks(df)], stateful_of_spark(df)
     coordinator = coordinator_for(df.sparkSession)
     texts = [
-        _text(built, marks, others, coordinator.verdict(built.spec.name, built.uid))
+        _text(
+            built,
+            marks,
+            others,
+            coordinator.verdict(built.spec.name, built.uid),
+            coordinator.lookahead(built.spec.name),
+        )
         for built in built_below(df)
     ]
     return "\n".join(texts) if texts else "no Headrace operator below this DataFrame"
@@ -102,7 +109,13 @@ def specs_of(df: DataFrame) -> dict[str, OperatorSpec]:
     return {built.spec.name: built.spec for built in built_below(df)}
 
 
-def _text(built: Built, marks: list[str], others: list[str], verdict: str) -> str:
+def _text(
+    built: Built,
+    marks: list[str],
+    others: list[str],
+    verdict: str,
+    known: tuple[Candidates, Lookahead] | None,
+) -> str:
     spec, choice = built.spec, built.choice
     lines = [
         spec.name,
@@ -114,7 +127,7 @@ def _text(built: Built, marks: list[str], others: list[str], verdict: str) -> st
     ]
     if verdict:
         lines.append(f"  seen    {verdict}")
-    lines.append(f"  ahead   {_ahead(built)}")
+    lines.append(f"  ahead   {_ahead(built, known)}")
     if spec.delays_ms and (spec.window is not None or spec.work.closes_by_watermark):
         lines.append(f"  timing  {_timing(built, marks, others)}")
     if spec.work.combined:
@@ -122,12 +135,21 @@ def _text(built: Built, marks: list[str], others: list[str], verdict: str) -> st
     return "\n".join(lines)
 
 
-def _ahead(built: Built) -> str:
-    """The candidate lookaheads, or why there is none."""
-    candidates = candidates_of(built.spec, in_jvm=built.python is None)
+def _ahead(built: Built, known: tuple[Candidates, Lookahead] | None) -> str:
+    """The candidate lookaheads, or why there is none; after the first batch also the one in use."""
+    candidates, choice = known or (candidates_of(built.spec, in_jvm=built.python is None), None)
     if not candidates.names:
         return f"none: {candidates.reason}"
-    return f"{', '.join(candidates.names)} (spark.headrace.prefetch={built.prefetch})"
+    text = f"{', '.join(candidates.names)} (spark.headrace.prefetch={built.prefetch})"
+    if choice is None:
+        return text
+    slacks = [
+        f"{name} {choice.slacks_ms[name]:.0f} ms" for name in candidates.names if name in choice.slacks_ms
+    ]
+    facts = [f"active: {choice.active or 'none'}, {choice.reason}"]
+    facts += [f"slack: {', '.join(slacks)}"] if slacks else []
+    facts += [f"discarded: {', '.join(sorted(choice.discarded))}"] if choice.discarded else []
+    return "\n          ".join([text, *facts])
 
 
 def _timing(built: Built, marks: list[str], others: list[str]) -> str:

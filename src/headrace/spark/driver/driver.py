@@ -38,8 +38,10 @@ from headrace.coordinator.progress import BatchProgress
 from headrace.coordinator.server import CoordinatorServer
 from headrace.errors import Fenced
 from headrace.host.process.settings import HostSettings
+from headrace.plan.lookahead import Candidates
 from headrace.plan.options import HostPer, Options, default_local, local_on
 from headrace.plan.times import TIMES
+from headrace.prefetch.controller import Choice
 from headrace.spark.driver.batches import first_with_input, operators_before
 from headrace.spark.driver.checkpoint_files import HadoopFiles
 from headrace.spark.driver.event_times import EventTimes, operator_watermark_ms
@@ -240,6 +242,10 @@ class RunningCoordinator:
     def verdict(self, operator: str, uid: str) -> str:
         """What the observer of an operator's store chose in its last batch."""
         return self._coordinator.verdict(operator, uid)
+
+    def lookahead(self, operator: str) -> tuple[Candidates, Choice] | None:
+        """Candidates and choice of an operator in its newest batch."""
+        return self._coordinator.lookahead(operator)
 
     def operators(self, query: str) -> list[str]:
         return self._coordinator.operators(query)

@@ -91,6 +91,8 @@ class BagStore(ChangingStore):
         state = self._slice(WHOLE)
         self._make_room(state, rows.num_rows, 2 * heap_bytes(rows) + rows.nbytes)
         before = state.table.nbytes
+        self._block += 1
+        state.table.use(self.policy.used(self._block, self._latest_us(rows)))
         row_ids, fresh = state.table.upsert(probe_of(self.layout, rows))
         if len(fresh):
             state.keys += len(fresh) - self._load(WHOLE, state, fresh)

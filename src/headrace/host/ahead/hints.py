@@ -47,17 +47,18 @@ class HintDoor:
                 whole = len(data) - len(data) % width
                 rest = data[whole:]
                 entries = np.frombuffer(data[:whole], np.int64).reshape(-1, width // 8)
-                self._spread(header, entries, relay)
+                spread(self._service, header, entries, relay)
         finally:
             relay.close()
 
-    def _spread(self, header: dict[str, Any], entries: I64, relay: HintRelay) -> None:
-        numbers = partitions_of(entries[:, 0], header["partitions"])
-        for number in np.unique(numbers).tolist():
-            mine = entries[numbers == number]
-            hints = hint_rows(mine)
-            if not self._service.expect(header["query"], header["operator"], number, hints):
-                relay.send(number, mine)
+
+def spread(service: StateService, header: dict[str, Any], entries: I64, relay: HintRelay) -> None:
+    """Gives hints to the partitions of this host, and relays those of other partitions."""
+    numbers = partitions_of(entries[:, 0], header["partitions"])
+    for number in np.unique(numbers).tolist():
+        mine = entries[numbers == number]
+        if not service.expect(header["query"], header["operator"], number, hint_rows(mine)):
+            relay.send(number, mine)
 
 
 class HintRelay:

@@ -1,0 +1,99 @@
+package org.apache.spark.sql.headrace
+
+import com.fasterxml.jackson.databind.JsonNode
+
+import scala.util.control.NonFatal
+
+import org.apache.spark.SparkContext
+import org.apache.spark.internal.Logging
+import org.apache.spark.scheduler.{SparkListener, SparkListenerJobStart}
+import org.apache.spark.sql.catalyst.expressions.{PythonUDF, ScalaUDF, SubqueryExpression}
+import org.apache.spark.sql.catalyst.plans.logical.{EventTimeWatermark, Filter, LogicalPlan, Project, SubqueryAlias}
+import org.apache.spark.sql.catalyst.plans.logical.RepartitionByExpression
+import org.apache.spark.sql.classic.SparkSession
+import org.apache.spark.sql.execution.SparkPlan
+
+/**
+ * The lookahead of the next batch: a small job over the files that it will read, with the expressions of the query up
+ * to the hash. It begins after the first job of the running batch, so that Spark's scheduler prefers the batch's
+ * tasks; it has one task at a time, and ends when the next batch is planned.
+ */
+class Scout(rows: LogicalPlan, session: SparkSession, settings: Settings, begun: JsonNode) extends Logging {
+  private val context = session.sparkContext
+  private val group = Scout.group(settings)
+
+  /** Begins with the batch's first job: jobs of a larger number come after it in Spark's queue. */
+  def begin(batch: String, query: String): Unit = context.addSparkListener(new SparkListener {
+    override def onJobStart(job: SparkListenerJobStart): Unit = {
+      val properties = Option(job.properties)
+      def is(name: String, value: String): Boolean = properties.exists(_.getProperty(name) == value)
+      if (is(Checkpoints.BatchId, batch) && is(Checkpoints.QueryId, query)) {
+        context.removeSparkListener(this)
+        start()
+      }
+    }
+  })
+
+  private def start(): Unit = {
+    val thread = new Thread(() => run(), s"headrace scout ${settings.name}")
+    thread.setDaemon(true)
+    thread.start()
+  }
+
+  private def run(): Unit =
+    try session.withActive {
+      context.setJobGroup(group, s"headrace: hints for the next batch of ${settings.name}", interruptOnCancel = false)
+      Tap.of(planned, settings, begun).execute().coalesce(1).foreachPartition(Scout.drain)
+    } catch {
+      case NonFatal(error) => logDebug(s"no hints for the next batch of ${settings.name}: $error")
+    }
+
+  private lazy val planned: SparkPlan = {
+    val columns = rows.output.filter(column => column.name == "__hash" || column.name == "__time")
+    Internals.ofRows(session, Project(columns, rows)).queryExecution.executedPlan
+  }
+}
+
+object Scout {
+  val name = "scout"
+
+  private val drain: Iterator[_] => Unit = rows => rows.foreach(_ => ())
+
+  private def group(settings: Settings): String = s"headrace-scout-${settings.uid}"
+
+  /** Ends the job for the batch that begins now: its own hints come too late. */
+  def end(context: SparkContext, settings: Settings): Unit = context.cancelJobGroup(group(settings))
+
+  /** Whether the input of the next batch can be read ahead: files, below plain expressions only. */
+  def isPossible(plan: LogicalPlan, operator: String): Boolean = input(plan, operator).exists { rows =>
+    rows.collectLeaves() match {
+      case Seq(leaf) => NextFiles.isSource(leaf) && rows.collect { case node => node }.forall(isPlain)
+      case _ => false
+    }
+  }
+
+  /** The rows of the next batch, up to their hashes; none where its files are not known yet. */
+  def over(plan: LogicalPlan, session: SparkSession, settings: Settings, begun: JsonNode): Option[Scout] =
+    for {
+      rows <- input(plan, settings.name)
+      next <- NextFiles.of(rows.collectLeaves().head, session)
+    } yield new Scout(rows.transformUp { case leaf if leaf.children.isEmpty => next }, session, settings, begun)
+
+  private def input(plan: LogicalPlan, operator: String): Option[LogicalPlan] =
+    plan.collectFirst { case StateNode(child, _, _, settings) if settings.name == operator => child }.map {
+      case RepartitionByExpression(_, packets: PacketNode, _, _) => packets.child
+      case other => other
+    }.filter(_.output.exists(_.name == "__hash"))
+
+  /** User code would run twice, and an expression that is not deterministic gives other keys. */
+  private def isPlain(node: LogicalPlan): Boolean = {
+    val known = node match {
+      case _: Project | _: Filter | _: EventTimeWatermark | _: SubqueryAlias => true
+      case other => other.children.isEmpty
+    }
+    known && node.expressions.forall(expression => expression.deterministic && !expression.exists {
+      case _: PythonUDF | _: ScalaUDF | _: SubqueryExpression => true
+      case _ => false
+    })
+  }
+}

@@ -1,0 +1,82 @@
+"""Protects hints in a chain: rows and results of one operator bring the state of the next one ahead, and
+results are those of a plain count."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pyarrow as pa
+import pytest
+from batch_files import stream_of, write_batches
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+import headrace as hr
+
+pytestmark = pytest.mark.spark
+
+KEYS, ROWS, BATCHES = 60_000, 2_000, 4
+SETTINGS = {"memory": "3m", "partitions": "2"}
+
+
+@pytest.fixture
+def small(spark: SparkSession, tmp_path: Path) -> Iterator[SparkSession]:
+    """Hosts with memory for a part of the keys."""
+    settings = {**SETTINGS, "state.local": str(tmp_path / "local")}
+    for name, value in settings.items():
+        spark.conf.set(f"spark.headrace.{name}", value)
+    yield spark
+    for name in (*settings, "prefetch"):
+        spark.conf.unset(f"spark.headrace.{name}")
+    for alive in (tmp_path / "local").glob("*/host-*.alive"):
+        with suppress(psutil.NoSuchProcess):
+            host = psutil.Process(int(alive.read_text()))
+            host.terminate()
+            host.wait(60)
+
+
+def batches() -> list[pa.Table]:
+    random = np.random.default_rng(5)
+    first = pa.table({"k": np.arange(KEYS), "kind": np.array(["a"]).repeat(KEYS)})
+    kinds = np.array(["a", "b"])
+    return [
+        first,
+        *(
+            pa.table({"k": random.integers(0, KEYS, ROWS), "kind": kinds[random.integers(0, 2, ROWS)]})
+            for _ in range(BATCHES)
+        ),
+    ]
+
+
+def expected() -> Counter[int]:
+    """How often a total of a key changed: once per batch and kind."""
+    changes = [set(zip(*table.to_pydict().values(), strict=True)) for table in batches()]
+    return Counter(key for pairs in changes for key, _ in pairs)
+
+
+@pytest.mark.parametrize("source", ["input", "results"])
+def test_the_operator_below_gives_the_hints(small: SparkSession, tmp_path: Path, source: str) -> None:
+    small.conf.set("spark.headrace.prefetch", source)
+    write_batches(tmp_path / "in", batches())
+    totals = hr.stream(stream_of(small, tmp_path / "in")).name("totals").groupBy("k", "kind")
+    counted = totals.agg(n=hr.count()).where(F.col("n") > 0)
+    name = f"changes_{source}"
+    changes = hr.stream(counted).name(name).groupBy("k").agg(times=hr.count())
+    latest: dict[int, int] = {}
+
+    def collect(batch: DataFrame, number: int) -> None:
+        latest.update((row.k, row.times) for row in batch.collect())
+
+    writer = changes.writeStream.foreachBatch(collect).option("checkpointLocation", str(tmp_path / "ck"))
+    query = writer.trigger(availableNow=True).start()
+    query.awaitTermination()
+    assert latest == expected()
+    reads = [batch.reads for batch in hr.progress(query)[name]]
+    assert {one.lookahead for one in reads} == {source}
+    assert sum(one.hints for one in reads) > ROWS
+    assert sum(one.hits for one in reads) > 0
