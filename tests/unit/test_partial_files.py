@@ -269,10 +269,10 @@ def test_an_eviction_leaves_the_descriptor_of_a_closed_file_alone(tmp_path: Path
     number, other = file.fd, tmp_path / "other"
     other.write_bytes(DATA)
     file.close()
-    taken = os.open(other, os.O_RDWR)
-    if taken != number:  # the system gives the number to the next file
-        os.dup2(taken, number)
-        os.close(taken)
+    descriptor = os.open(other, os.O_RDWR)
+    if descriptor != number:  # the system gives the number to the next file
+        os.dup2(descriptor, number)
+        os.close(descriptor)
     evicted = file.shrink(SIZE, None)
     os.close(number)
     assert evicted == 0

@@ -16,6 +16,7 @@ from headrace.bench.shared.rows import batch_of, hashes_of, partitions_of, spec_
 from headrace.blob.base import Blobs
 from headrace.blob.memory import MemoryBlobs
 from headrace.files.rollup import Known, RollUp
+from headrace.format.names import LEASE, parse_segment
 from headrace.host.state.service import PartitionService, open_service
 from headrace.plan.options import CommitMode
 from headrace.row.arrays import I64
@@ -64,9 +65,15 @@ class Machine:
         return sum(int(np.sum(np.asarray(column))) for column in counts)
 
     def counts(self) -> Counter[str]:
-        counted = self.blobs[0].counts()
+        """Requests of batches since the last look; uploads of compactions are not theirs."""
+        requests = list(self.blobs[0].requests)
         self.blobs[0].clear()
-        return counted
+        return Counter(each.operation for each in requests if not is_compaction(each.name))
+
+
+def is_compaction(name: str) -> bool:
+    parsed = parse_segment(name)
+    return parsed is not None and parsed.attempt.version >= LEASE
 
 
 def loaded(folder: Path, keys: int) -> None:
