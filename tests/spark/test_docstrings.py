@@ -47,10 +47,6 @@ OBJECTS: dict[str, Any] = {
     **{f"{source.__name__}.register": source.register for source in (cluster, nexmark, road)},
 }
 BUILDERS = (hr.Stream, hr.GroupedStream, Joining, Processing)  # every method of these has an example
-NEEDS_MORE = {  # examples that need a server, or functions of the user
-    "headrace.Processing.applyInPandasWithState",
-    "headrace.Stream.enrich",
-}
 
 
 def examples_of(name: str) -> Iterator[doctest.DocTest]:
@@ -108,12 +104,11 @@ def public_methods(one: type) -> list[str]:
     return [name for name, member in functions if name == member.__name__ and name[0] != "_"]
 
 
-def test_few_examples_are_skipped() -> None:
-    """Only examples that need a cluster or S3 may be; the set names them."""
+def test_no_example_is_skipped() -> None:
     skipped = {
         test.name
         for name in OBJECTS
         for test in examples_of(name)
         if any(doctest.SKIP in example.options for example in test.examples)
     }
-    assert skipped == NEEDS_MORE
+    assert skipped == set()

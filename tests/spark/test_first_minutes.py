@@ -75,7 +75,7 @@ def test_joins_are_spelled_as_in_spark(spelling: str, meant: str) -> None:
 
 @pytest.mark.parametrize("spelling", ["semi", "left_anti", "cross", ""])
 def test_other_joins_are_refused_by_name(spelling: str) -> None:
-    with pytest.raises(QueryError, match="say one of inner, left, right, full"):
+    with pytest.raises(QueryError, match="write one of inner, left, right, full"):
         spelled(spelling)
 
 

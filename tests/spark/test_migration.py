@@ -67,7 +67,7 @@ def test_state_that_outgrows_memory_moves_and_goes_on_after_a_restart(
         fed += batch
         second += seconds
     df = spread(case, window)
-    assert "auto: the function does not say how it uses its rows" in explained(df)
+    assert "auto: the function has no mark of how it uses its rows" in explained(df)
     got: Rows = case.run(df)
     (seen,) = [line for line in explained(df).splitlines() if line.startswith("  seen")]
     assert seen.startswith(f"  seen    {store}: ")

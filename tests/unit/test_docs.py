@@ -27,11 +27,14 @@ PACKAGE = Path(headrace.__file__).parent
 ROOT = PACKAGE.parent.parent
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 ROW_FILES_MAX = 30
+WORDS_MAX = 34
 
 _CODE = re.compile(r"`([^`\n]+)`")
 _BLOCK = re.compile(r"```.*?```", re.DOTALL)
 _PYTHON = re.compile(r"```python\n(.*?)```", re.DOTALL)
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
+_TABLE_ROW = re.compile(r"^\|.*$", re.MULTILINE)
+_SENTENCE_END = re.compile(r"(?<=[.:;?!])\s+|\n\s*\n|\n\s*- |\n#+ .*\n")
 _MODULE = re.compile(r"(?<![\w.])headrace(?:\.[A-Za-z_]\w*)+")
 _PATH = re.compile(r"(?:[\w.-]+/)*[\w-]+\.(?:py|md|toml|txt)|(?:[\w.-]+/)+")
 _SPARKS_FOLDERS = {"commits/", "offsets/", "out/"}  # in a checkpoint, or made by `make run`
@@ -58,6 +61,13 @@ def test_every_module_exists(document: Path) -> None:
 def test_every_link_resolves(document: Path) -> None:
     links = [link for link in _LINK.findall(document.read_text()) if "://" not in link]
     assert [link for link in links if not _resolves(document, link)] == []
+
+
+@documents
+def test_sentences_are_short(document: Path) -> None:
+    prose = _CODE.sub("code", _TABLE_ROW.sub("", _BLOCK.sub("", document.read_text())))
+    sentences = _SENTENCE_END.split(_LINK.sub("]", prose))
+    assert [sentence for sentence in sentences if len(sentence.split()) > WORDS_MAX] == []
 
 
 @documents
@@ -112,6 +122,18 @@ def test_readme_has_every_setting_with_its_default() -> None:
     assert documented.keys() == expected.keys()
     plain = {name: default for name, default in expected.items() if re.fullmatch(r"[\w.]+", default)}
     assert {name: documented[name] for name in plain} == plain
+
+
+def test_the_reference_has_every_public_name() -> None:
+    named = set(re.findall(r"^   (\w+)$", (ROOT / "docs" / "reference.rst").read_text(), re.MULTILINE))
+    assert set(headrace.__all__) - named == set()
+
+
+def test_every_page_is_in_an_index() -> None:
+    for index in (ROOT / "docs").glob("*/index.md"):
+        pages = {page.stem for page in index.parent.glob("*.md")} - {"index"}
+        listed = set(re.findall(r"^[\w-]+$", index.read_text(), re.MULTILINE))
+        assert "0*" in index.read_text() or pages - listed == set(), index
 
 
 def test_every_folder_is_in_the_table_of_folders() -> None:

@@ -82,7 +82,7 @@ CHANGES = [
         {"store": "rocksdb"},
         [
             "the store was rmw, is now rocksdb "
-            "(say .store('rmw') on the operator, or set spark.headrace.store back)"
+            "(write .store('rmw') on the operator, or set spark.headrace.store back)"
         ],
     ),
 ]

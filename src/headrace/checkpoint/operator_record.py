@@ -90,7 +90,7 @@ def differences(old: OperatorSpec, new: OperatorSpec) -> list[str]:
     if _files(old) != _files(new):
         changed.append(
             f"the store was {old.store}, is now {new.store} "
-            f"(say .store({old.store!r}) on the operator, or set spark.headrace.store back)"
+            f"(write .store({old.store!r}) on the operator, or set spark.headrace.store back)"
         )
     return changed
 

@@ -197,7 +197,7 @@ def _keys(state: State, operator: str, given: list[str]) -> dict[str, Any]:
     for one in given:
         name, equals, value = one.partition("=")
         if not equals:
-            raise QueryError(f"--key {one}: no value is given", hint="say --key column=value")
+            raise QueryError(f"--key {one}: no value is given", hint="write --key column=value")
         kind = types.get(name)
         try:
             cast = value if kind is None else pa.scalar(value).cast(arrow_type(kind)).as_py()

@@ -2,7 +2,7 @@
 
 A savepoint names the last batch that Spark has committed. If its state is not on shared storage yet, as
 with asynchronous commits, the call waits for it (ack 2). If versions are collected meanwhile, a newer batch
-is name_in_use.
+is saved.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a host asks of a compactor, and the secret that both have.
+"""A host's request to a compactor, and the secret that both have.
 
     host                                          compactor
     {"secret", "compact": request}           ─▶

@@ -1,4 +1,4 @@
-"""One compaction by a compactor, from the host's side: asked for, verified, or left to the host.
+"""One compaction by a compactor, from the host's side: requested, verified, or left to the host.
 
 Invariants: inputs are on shared storage when a compactor gets their names. Its output is named by a version
 only after `verify`. Whatever fails on the way costs time: the host then compacts the inputs itself.

@@ -27,7 +27,7 @@ from headrace.store.segments.reader import Segment
 SAMPLES = 4
 SAMPLE_ROWS = 256
 _CHUNK_ROWS = 1 << 15
-_BY_TIME = ("sessions", "timers")  # merges whose sections do not say which rows live
+_BY_TIME = ("sessions", "timers")  # merges whose live rows do not follow from their sections
 
 
 def verify(merge: Merge, inputs: Sequence[Segment], output: SegmentFile, entry: SegmentEntry) -> None:

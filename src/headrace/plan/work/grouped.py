@@ -13,7 +13,7 @@ from headrace.plan.work.flat import flat, row_digest
 from headrace.plan.work.stores import FittingStores
 
 _OBSERVED = (
-    "the function does not say how it uses its rows: they begin in memory, and move to {} "
+    "the function has no mark of how it uses its rows: they begin in memory, and move to {} "
     "once they take half of their share of it"
 )
 _STORES: dict[WindowKind, FittingStores] = {

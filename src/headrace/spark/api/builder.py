@@ -268,7 +268,8 @@ class Stream(Joining):
         Examples
         --------
         >>> import headrace as hr
-        >>> ads = hr.redis("redis://localhost:6379", "campaign_id string")
-        >>> hr.stream(df).enrich("ad_id", ads)  # doctest: +SKIP
+        >>> titles = hr.redis("redis://localhost:6379", "title string", prefix="page:")
+        >>> hr.stream(events).enrich("page", titles)
+        DataFrame[user: string, ts: timestamp, amount: double, page: string, title: string]
         """
         return enriched(self.df, key, store)

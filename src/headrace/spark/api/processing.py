@@ -187,9 +187,15 @@ class Processing:
         Examples
         --------
         >>> import headrace as hr
-        >>> hr.stream(df).groupBy("user").applyInPandasWithState(
+        >>> import pandas as pd
+        >>> def count(key, frames, state):
+        ...     n = (state.get[0] if state.exists else 0) + sum(len(frame) for frame in frames)
+        ...     state.update((n,))
+        ...     yield pd.DataFrame({"user": [key[0]], "n": [n]})
+        >>> hr.stream(events).groupBy("user").applyInPandasWithState(
         ...     count, "user string, n long", "n long", "Update", "NoTimeout"
-        ... )  # doctest: +SKIP
+        ... )
+        DataFrame[user: string, n: bigint]
         """
         return build(
             GroupStateRequest(

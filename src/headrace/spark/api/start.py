@@ -78,7 +78,7 @@ def start(writer: DataStreamWriter, from_savepoint: str | None = None) -> Stream
     if spark is None or getattr(writer, "_jwrite", None) is None:
         raise QueryError(
             "hr.start takes the writer of a classic Spark session",
-            hint="say hr.start(df.writeStream.format(…).option(…)), without .start()",
+            hint="write hr.start(df.writeStream.format(…).option(…)), without .start()",
         )
     options = session_options(spark)
     checkpoint = checkpoint_of(spark, writer)
@@ -105,7 +105,7 @@ def begin_at(
     if checkpoint is None:
         raise QueryError(
             "a query from a savepoint needs a checkpoint of its own",
-            hint='say .option("checkpointLocation", …) with a new folder',
+            hint='write .option("checkpointLocation", …) with a new folder',
         )
     files, places = checkpoint_files(spark, checkpoint), coordinator_for(spark).places
     if begun_from(files, address):

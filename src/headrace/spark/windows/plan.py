@@ -73,7 +73,7 @@ def _marker(window: Marked, df: DataFrame) -> Resolved:
     if not isinstance(marker.type, T.BooleanType):
         raise QueryError(
             f"the marker of a session, {marker.name}, is a {marker.type.simpleString()}",
-            hint='say a condition, such as F.col("action") == "logout"',
+            hint='write a condition, such as F.col("action") == "logout"',
         )
     return marker
 

@@ -36,12 +36,12 @@ class Counted(TimeWindow):
         for what, number in (("rows", self.count), ("every", self.every)):
             if isinstance(number, bool) or not isinstance(number, int) or not 0 < number <= ROWS_MAX:
                 raise QueryError(
-                    f"hr.rows: {what} is {number!r}", hint=f"say a number from 1 to {ROWS_MAX}"
+                    f"hr.rows: {what} is {number!r}", hint=f"write a number from 1 to {ROWS_MAX}"
                 )
         if self.every > self.count:
             raise QueryError(
                 f"windows of {self.count} rows, one every {self.every}, leave rows between them out",
-                hint="say every as the number of rows at most",
+                hint="write every as the number of rows at most",
             )
         return Window(0, count=self.count, step=self.every)
 

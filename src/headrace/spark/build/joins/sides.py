@@ -89,7 +89,7 @@ def spelled(how: Any, known: Sequence[str]) -> str:
         return meant
     raise QueryError(
         f"how={how!r} is not a join of two streams here",
-        hint=f"{did_you_mean(words, known, after=' ')}say one of {', '.join(known)}",
+        hint=f"{did_you_mean(words, known, after=' ')}write one of {', '.join(known)}",
     )
 
 
