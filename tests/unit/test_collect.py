@@ -13,7 +13,7 @@ from headrace.checkpoint.publish import ManifestPublisher
 from headrace.checkpoint.restore import restore, versions
 from headrace.errors import StateCorrupt, TryAgain
 from headrace.format.manifest import Manifest, SegmentEntry
-from headrace.format.names import manifest_name, parse_segment, segment_name
+from headrace.format.names import leased_name, manifest_name, parse_segment, segment_name
 from headrace.testing import FaultyBlobs, ManualClock, Outcome
 
 PREFIX = "q/o/p0000"
@@ -112,6 +112,34 @@ def test_compacted_and_abandoned_files_go() -> None:
     collect(blobs, PREFIX, committed=4, retain=2)
     assert segments_left(blobs) == {entry(3).name, entry(4).name}
     assert versions(blobs, PREFIX) == [3, 4]
+
+
+def test_a_replaced_output_of_a_compaction_goes_with_the_last_version_that_named_it() -> None:
+    blobs = MemoryBlobs()
+    first, second, waiting = (
+        SegmentEntry(leased_name(1, 1, number), 3, 1, 0, 0, 0) for number in (71, 72, 73)
+    )
+    publish(blobs, manifest(1, entry(1)))
+    publish(blobs, manifest(2, first, entry(2)))
+    publish(blobs, manifest(3, first, entry(3)))
+    blobs.put_if_absent(f"{PREFIX}/{waiting.name}", b"abc")  # a later version may name it
+    publish(blobs, manifest(4, second))
+    publish(blobs, manifest(5, second, entry(5)))
+    collect(blobs, PREFIX, committed=4, retain=2)
+    assert segments_left(blobs) == {first.name, entry(3).name, second.name, waiting.name, entry(5).name}
+    put_pin(blobs, PREFIX, "mine", [f"{PREFIX}/{name}" for name in (manifest_name(3, 1, 1), first.name)])
+    collect(blobs, PREFIX, committed=5, retain=1)
+    assert segments_left(blobs) == {first.name, second.name, waiting.name, entry(5).name}
+    blobs.delete(pin_name(PREFIX, "mine"))
+    collect(blobs, PREFIX, committed=5, retain=1)
+    assert segments_left(blobs) == {second.name, waiting.name, entry(5).name}
+
+
+def test_a_damaged_manifest_that_is_not_retained_goes() -> None:
+    blobs = MemoryBlobs()
+    blobs.put_if_absent(f"{PREFIX}/{manifest_name(1, 1, 1)}", b"garbage")
+    publish(blobs, manifest(2, entry(2)))
+    assert collect(blobs, PREFIX, committed=2, retain=1) == [f"{PREFIX}/{manifest_name(1, 1, 1)}"]
 
 
 def test_what_is_pinned_stays_until_the_pin_goes() -> None:

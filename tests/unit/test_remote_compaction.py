@@ -332,6 +332,23 @@ def test_an_output_that_no_commit_adopts_is_deleted(tmp_path: Path) -> None:
     query.service.close()
 
 
+@pytest.mark.parametrize("ends", ["host", "query"])
+def test_an_output_that_waits_is_deleted_at_the_end(tmp_path: Path, ends: str) -> None:
+    query = Query(tmp_path, [])
+    for number in range(3):
+        query.run(number)
+        query.rest()
+    (output,) = leased_files(tmp_path)
+    assert output not in named_files(tmp_path)
+    if ends == "query":
+        (partition,) = query.service.partitions
+        partition.rest(0.0)
+        query.rest()
+        assert not output.exists()
+    query.service.close()
+    assert not output.exists()
+
+
 def file_names(names: set[str]) -> set[str]:
     return {name.rpartition("/")[2] for name in names}
 

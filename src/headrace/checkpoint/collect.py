@@ -5,9 +5,10 @@ segments. Pure functions over names and manifests decide which files go. Two rul
 attempts that run at the same time, here or on another machine. Nothing above the committed version is
 touched. And a segment carries the version of the first manifest that names it, or as the output of a
 compaction a later one (`format.names.LEASE`): an old one which no manifest names is never named again,
-except by a pin (`checkpoint/keep/pins.py`). A collection lists what it condemns, looks at the pins once
-more, and then deletes. Manifests go before segments: a crash in between leaves files, never a version with
-holes.
+except by a pin (`checkpoint/keep/pins.py`). The same is true of an output that has been named: once it is
+replaced, it goes with the last version that names it, however long its lease. A collection lists what it
+condemns, looks at the pins once more, and then deletes. Manifests go before segments: a crash in between
+leaves files, never a version with holes.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from headrace.checkpoint.keep.branch import release_branch
 from headrace.checkpoint.keep.condemned import condemn, finish_condemned
 from headrace.checkpoint.keep.pins import pinned_files
 from headrace.checkpoint.restore import read_manifest
-from headrace.errors import BlobMissing
+from headrace.errors import BlobMissing, RestoreState
 from headrace.format.manifest import Manifest
 from headrace.format.names import (
     Attempt,
@@ -58,10 +59,13 @@ def needed_by(manifests: Mapping[str, Manifest]) -> set[str]:
     }
 
 
-def collectable(names: Iterable[str], needed: Collection[str], oldest: int) -> list[str]:
+def collectable(
+    names: Iterable[str], needed: Collection[str], oldest: int, replaced: Collection[str] = ()
+) -> list[str]:
     """The names to delete, in the order of deletion; `needed` are whole names.
 
-    Nothing of version `oldest` or a later one goes.
+    Nothing of version `oldest` or a later one goes, except segments that are `replaced`: older manifests
+    name them.
     """
     manifests, segments, frozen = [], [], []
     for name in sorted(names):
@@ -70,7 +74,7 @@ def collectable(names: Iterable[str], needed: Collection[str], oldest: int) -> l
             continue
         if attempt is not None and attempt.version < oldest:
             manifests.append(name)
-        elif segment is not None and segment.attempt.version < oldest:
+        elif segment is not None and (segment.attempt.version < oldest or name in replaced):
             segments.append(name)
         elif version is not None and version < oldest:
             frozen.append(name)
@@ -97,14 +101,11 @@ def collect(
         names = blobs.list(f"{prefix}/")
     manifests = _Manifests(blobs, {} if known is None else known)
     try:
-        doomed = doomed_files(manifests, prefix, names, committed, retain, folders or [prefix])
+        before = pinned_files(blobs, prefix, names)
+        doomed = doomed_files(manifests, names, committed, retain, folders or [prefix], before)
         if not doomed:
             return []
         release_branch(blobs, prefix, names, needed_by(manifests.known))
-        before = pinned_files(blobs, prefix, names)
-        doomed = [name for name in doomed if name not in before]
-        if not doomed:
-            return []
         with condemn(blobs, prefix, doomed) as listed:
             pinned = pinned_files(blobs, prefix)
             unpinned = [name for name in doomed if name not in pinned]
@@ -119,21 +120,22 @@ def collect(
 
 def doomed_files(
     manifests: _Manifests,
-    prefix: str,
     names: Sequence[str],
     committed: int,
     retain: int,
     folders: Sequence[str],
+    pinned: Collection[str],
 ) -> list[str]:
-    """The files that nothing needs, pins apart, in the order of deletion."""
+    """The files that nothing needs, in the order of deletion."""
     newest = newest_by_version(names)
     start = committed_everywhere(names, committed, folders)
     if start is None:
         return []
     oldest = oldest_retained(lambda version: manifests.parent(newest, version), start, retain)
-    retained = manifests.only([n for n in names if (a := parse_manifest(n)) and a.version >= oldest])
-    needed = needed_by(retained)
-    return collectable(names, needed, oldest)
+    versions = {name: attempt.version for name in names if (attempt := parse_manifest(name))}
+    replaced = manifests.named_by([n for n, at in versions.items() if at < oldest and n not in pinned])
+    retained = manifests.only([name for name, version in versions.items() if version >= oldest])
+    return collectable(names, needed_by(retained) | set(pinned), oldest, replaced)
 
 
 def newest_by_version(names: Iterable[str]) -> dict[int, str]:
@@ -178,6 +180,18 @@ class _Manifests:
         parent = self.read(newest[version]).parent_version
         return parent if parent in newest else None
 
+    def named_by(self, names: Iterable[str]) -> set[str]:
+        """What manifests that are about to go name; a damaged one names nothing, and goes all the same."""
+        named: set[str] = set()
+        for name in names:
+            try:
+                named |= needed_by({name: self.read(name)})
+            except BlobMissing:
+                raise
+            except RestoreState:
+                continue
+        return named
+
     def only(self, names: Collection[str]) -> dict[str, Manifest]:
         """The manifests of those names; drops all others from the cache."""
         for stale in set(self.known).difference(names):
@@ -190,6 +204,5 @@ def collectable_of(
 ) -> list[str]:
     """What a collection would delete now."""
     names = blobs.list(f"{prefix}/")
-    doomed = doomed_files(_Manifests(blobs, {}), prefix, names, committed, retain, folders)
-    pinned = pinned_files(blobs, prefix)
-    return [name for name in doomed if name not in pinned]
+    pinned = pinned_files(blobs, prefix, names)
+    return doomed_files(_Manifests(blobs, {}), names, committed, retain, folders, pinned)

@@ -26,6 +26,8 @@ from headrace.inspect.checkpoint import METADATA, FolderFiles
 from headrace.inspect.state import State
 from headrace.inspect.versions import read_manifests
 
+_NOT_COPIED = ("writes/", "owner-", "pins/", "condemned/")  # the last two are about files of the original
+
 
 def branch(checkpoint: str, to: str) -> str:
     """Makes a branch of the query of a checkpoint at `to`; returns the branch's query id."""
@@ -83,7 +85,7 @@ def _copy_operator(state: State, record: OperatorRecord, hidden: Path, query: st
     ):
         for blob in source.list(old):
             rest = blob.removeprefix(old)
-            if not rest.startswith(("writes/", "owner-")):
+            if not rest.startswith(_NOT_COPIED):
                 _copy_blob(source, blob, to, f"{new}{rest}")
     records = RecordLog(LocalFiles(f"file:{hidden}"), name)
     records.put(replace(record, location=location), f"branch of {component(state.query)}")

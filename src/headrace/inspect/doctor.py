@@ -237,7 +237,7 @@ class _Examination:
             self.add(
                 "note",
                 f"{stray} segments are named by no version",
-                "nothing to do: a batch is writing them, or the next collection deletes them",
+                "nothing to do: a batch or a compaction is writing them, or a collection deletes them",
             )
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass
 
 from headrace.checkpoint.collect import collect
@@ -20,6 +21,7 @@ from headrace.checkpoint.epoch_files import EpochFiles
 from headrace.checkpoint.home import PartitionHome
 from headrace.checkpoint.pipeline import Crew
 from headrace.checkpoint.steps import Moment
+from headrace.errors import HeadraceError
 from headrace.files.table import Place
 from headrace.format.manifest import Manifest
 from headrace.format.names import blob_name, leased_through, operator_prefix
@@ -97,6 +99,7 @@ class Maintenance:
 
         def finish() -> None:
             deliver(store, self._run(job, place))
+            self._delete_discarded()
 
         self._running = self._upkeep.jobs.submit(self._home.where, finish)
 
@@ -147,21 +150,28 @@ class Maintenance:
         if store is not None:
             self._discard(store.abandon())
 
+    def sweep(self) -> None:
+        """Deletes outputs that no version will name: after a query has ended, no job of it follows."""
+        if not self._discarded or self._upkeep.jobs.submit(self._home.where, self._delete_discarded):
+            return
+        if self._upkeep.stopping.is_set():  # else the job under way does it
+            with suppress(HeadraceError):
+                self._delete_discarded()
+
     def _drop_waiting(self) -> None:
         if self._waiting is not None:
             self._discard(self._waiting.written)
         self._waiting = None
 
     def _discard(self, written: Iterable[SegmentFile]) -> None:
-        """Removes files that no version will name; the next job deletes those on shared storage."""
+        """Removes files that no version will name; those on shared storage beside the batches."""
         for segment in written:
             if self._home.files.place_of(segment.file.id) is Place.SHARED:
                 self._discarded.append(segment.file.id)
             self._home.discard([segment])
 
     def _run(self, job: Job, place: JobPlace) -> Finished:
-        while self._discarded:
-            self._home.blobs.delete(blob_name(self._home.prefix, self._discarded.pop()))
+        self._delete_discarded()
         began_ms = self._clock.now_ms()
         self._probe(Moment.COMPACTING)
         written = self._elsewhere(job, place)
@@ -178,6 +188,11 @@ class Maintenance:
                 "%s: %s", self._home.prefix, described(job.inputs, written, "here", ended_ms - began_ms)
             )
         return Finished(job, written)
+
+    def _delete_discarded(self) -> None:
+        names, self._discarded = self._discarded, []
+        for name in names:
+            self._home.blobs.delete(blob_name(self._home.prefix, name))
 
     def _elsewhere(self, job: Job, place: JobPlace) -> list[SegmentFile] | None:
         """The output of a compactor; None: the host does the job itself."""

@@ -309,6 +309,7 @@ class Partition:
             unused_ms = self._crew.clock.monotonic_ms() - self._used_ms
             if self._share is not None and is_idle and unused_ms >= idle_s * 1000:
                 self._forget()
+                self._maintenance.sweep()
                 self._share.close()
                 self._share = None
         finally:
