@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -89,9 +89,30 @@ def test_the_next_batch_is_read_while_one_runs(session: SparkSession, tmp_path: 
     assert sum(one.hits for one in reads) > 0
 
 
+@contextmanager
+def scheduler_warnings(spark: SparkSession) -> Iterator[Any]:
+    """What Spark's scheduler warns of meanwhile."""
+    log4j: Any = spark.sparkContext._gateway.jvm.org.apache.logging.log4j
+    lines: Any = spark.sparkContext._gateway.jvm.java.io.StringWriter()
+    name = "org.apache.spark.scheduler.DAGScheduler"
+    level, appenders = log4j.core.config.Configurator.setLevel, log4j.core.appender.WriterAppender
+    appender = appenders.createAppender(None, None, lines, "scheduler", False, True)
+    appender.start()
+    level(name, log4j.Level.WARN)
+    log4j.LogManager.getLogger(name).addAppender(appender)
+    try:
+        yield lines
+    finally:
+        log4j.LogManager.getLogger(name).removeAppender(appender)
+        level(name, log4j.Level.OFF)
+        appender.stop()
+
+
 def test_resident_state_has_no_scout(session: SparkSession, tmp_path: Path) -> None:
     before = scout_jobs(session)
-    counts, progress = counted(session, tmp_path, "resident_scout")
+    with scheduler_warnings(session) as lines:
+        counts, progress = counted(session, tmp_path, "resident_scout")
     assert counts == expected()
+    assert "job group" not in lines.toString(), "no job was cancelled, and nothing warns of it"
     assert scout_jobs(session) == before
     assert sum(batch.reads.hints for batch in progress) == 0

@@ -26,6 +26,7 @@ from headrace.inspect.changes import changes_between
 from headrace.inspect.partition import open_partition
 from headrace.inspect.selection import Selection
 from headrace.plan.spec import TIME, Window
+from headrace.store.settled import waiting
 from headrace.testing.contracts.store_contract import AMPLE, SECOND, folding, keeping
 from headrace.testing.contracts.store_lab import StoreLab
 from headrace.testing.contracts.store_model import Row, name_of
@@ -165,6 +166,23 @@ def test_windows_in_order_are_the_models(name: str, epochs: Any, share: int) -> 
             watermark += forward * SECOND
             disturb(lab, rows, watermark, event, number)
             assert results(lab.epoch(rows, watermark), kept=True) == model.epoch(rows, watermark)
+
+
+@pytest.mark.parametrize("seconds", [1, 2.5, 15 * 60])
+def test_rows_that_wait_in_files_of_an_earlier_release_are_read(
+    seconds: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their sections are numbered by their start alone, in steps of a second or of a quarter of a delay."""
+    width_us, window = int(seconds * SECOND), WINDOWS["tumbling"]
+    rows = [Row(key, at * width_us // 4 + 5, at) for key in range(2) for at in range(40)]
+    lab, model = StoreLab(replace(keeping(window), store="aur"), tmp_path), OrderedModel(window)
+    with monkeypatch.context() as earlier:
+        earlier.setattr(waiting, "sections_of", lambda times_us, _: times_us - times_us % width_us)
+        assert results(lab.epoch(rows, 0), kept=True) == model.epoch(rows, 0)
+    lab.reopen()
+    for quarter in (3, 6, 6, 21, 40):
+        watermark = quarter * width_us // 4
+        assert results(lab.epoch([], watermark), kept=True) == model.epoch([], watermark)
 
 
 @pytest.mark.parametrize("name", WINDOWS)

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from headrace.clock import wait_until
-from headrace.host.ahead.chain import MESSAGES_MAX, ChainHints, entries_of, kinds_of
+from headrace.host.ahead.chain import MESSAGES_MAX, WAITING_BYTES, ChainHints, entries_of, kinds_of
 from headrace.plan.columns import WINDOW_START
 from headrace.plan.spec import HASH, output_schema
 from headrace.testing.contracts.store_contract import TUMBLE, folding
@@ -98,6 +98,18 @@ def test_a_host_that_is_busy_delays_no_batch(above: Above) -> None:
     above.may_go.set()
     assert wait_until(lambda: not threads(), 20_000, 5)
     assert 0 < len(above.hashes) < many
+
+
+def test_rows_that_wait_for_the_thread_are_bounded_in_bytes(above: Above) -> None:
+    above.may_go.clear()
+    hints = chain(above, "results")
+    rows = [results([f"{number}-{'x' * (1 << 20)}"]) for number in range(3 * WAITING_BYTES >> 20)]
+    for batch in rows:
+        hints.hint("results", batch)
+    hints.close()
+    above.may_go.set()
+    assert wait_until(lambda: not threads(), 20_000, 5)
+    assert 0 < len(above.hashes) <= WAITING_BYTES >> 20
 
 
 def test_a_failure_is_a_lost_hint(above: Above) -> None:

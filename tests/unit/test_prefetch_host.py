@@ -8,6 +8,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from headrace.blob.locations import Locations
 from headrace.checkpoint.pipeline import Crew
 from headrace.clock import wait_until
 from headrace.errors import Fenced
 from headrace.host.ahead.hints import HintDoor, hint_rows, partitions_of
 from headrace.host.process.door import Door
 from headrace.host.state.service import PartitionService
+from headrace.plan.options import CommitMode
 from headrace.plan.spec import HASH
 from headrace.testing.simulation.model import SPEC, state_of
 from headrace.testing.simulation.model import batch_of as crowded_batch_of
@@ -53,8 +56,9 @@ class AtOnce(Executor):
 
 
 @pytest.fixture
-def service() -> Iterator[PartitionService]:
-    service = PartitionService(1, crew=Crew(readers=AtOnce()), share_min=SHARE)
+def service(tmp_path: Path) -> Iterator[PartitionService]:
+    locations = Locations(tmp_path / "local")
+    service = PartitionService(1, locations, Crew(readers=AtOnce()), share_min=SHARE)
     yield service
     service.close()
 
@@ -184,6 +188,20 @@ def test_hints_for_the_next_batch_outlive_the_running_one(query: Query) -> None:
     assert wait_until(query.read, 20_000, 5)
     reads = query.batch(range(300, 450), "scout").reads
     assert (reads.hits > 100, reads.misses) == (True, 0)
+
+
+@pytest.mark.parametrize("commit", ["sync", "async"])
+def test_hints_that_fail_after_the_last_row_fail_no_commit(
+    query: Query, monkeypatch: pytest.MonkeyPatch, commit: CommitMode
+) -> None:
+    transaction = query.service.begin(replace(query.ticket("scout"), commit=commit))
+    transaction.apply(batch_of(query.rows(range(10))))
+    strange = pa.RecordBatch.from_pydict({"strange": [1]})
+    assert query.service.expect("q", SPEC.name, 0, strange)
+    query.totals.update(state_of(transaction.finish([])))
+    assert transaction.commit().version == query.number
+    query.version, query.number = query.number, query.number + 1
+    query.batch(range(20), "scout")
 
 
 @pytest.fixture

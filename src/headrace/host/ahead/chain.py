@@ -28,6 +28,7 @@ from headrace.wire.contract import StateService, Ticket
 log = logging.getLogger("headrace.host")
 
 MESSAGES_MAX = 64  # that wait for the thread
+WAITING_BYTES = 8 << 20  # of rows that wait for it, and one batch: they are not in the host's budget
 
 
 class ChainHints:
@@ -38,6 +39,7 @@ class ChainHints:
         self._kinds = kinds_of(ticket.operator)
         self._messages: queue.SimpleQueue[tuple[str, pa.RecordBatch] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
+        self._put_bytes = self._done_bytes = 0  # each changed by one thread
 
     def hint(self, source: str, batch: pa.RecordBatch) -> None:
         """Rows of the operator came in, or its results leave."""
@@ -46,7 +48,9 @@ class ChainHints:
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="chain-hints", daemon=True)
             self._thread.start()
-        if self._messages.qsize() < MESSAGES_MAX:
+        waiting_bytes = self._put_bytes - self._done_bytes
+        if self._messages.qsize() < MESSAGES_MAX and waiting_bytes < WAITING_BYTES:
+            self._put_bytes += batch.nbytes
             self._messages.put((source, batch))
 
     def close(self) -> None:
@@ -61,6 +65,7 @@ class ChainHints:
                     if link["source"] == message[0]:
                         entries = entries_of(message[1], link, self._kinds)
                         spread(self._service, link, entries, relay)
+                self._done_bytes += message[1].nbytes
         except Exception as error:  # a lost hint: the rows read on demand
             log.info("hints for the operators above are lost: %s", error)
         finally:

@@ -9,6 +9,7 @@ Threads: any. The partition's lock guards all of it; sealing flushes rows outsid
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -41,6 +42,8 @@ from headrace.store.base.budget import MemoryBudget, PartitionShare
 from headrace.store.base.contract import Store
 from headrace.store.segments.reader import Segment
 from headrace.wire.contract import Span, Ticket
+
+log = logging.getLogger("headrace.host")
 
 
 @dataclass(frozen=True, order=True)
@@ -263,9 +266,12 @@ class Partition:
         return [] if self._current is None else self._current.hints_left()
 
     def _expect(self, left: list[pa.RecordBatch]) -> None:
-        for hints in left:
-            if self._store is not None:
-                self._store.expect(hints)
+        try:
+            for hints in left:
+                if self._store is not None:
+                    self._store.expect(hints)
+        except Exception as error:  # lost hints: the version that was committed just now stays
+            log.info("hints for the next batch are lost: %s", error)
 
     # ── maintenance ──────────────────────────────────────────────────────────────────────────
 

@@ -76,7 +76,7 @@ trait HostExec extends UnaryExecNode {
 
   /** Hints for the next batch, where the batch's ticket chose that. */
   private def scout(begun: JsonNode): Unit = {
-    Scout.end(sparkContext, settings)
+    Scout.end(settings)
     if (begun.get("ticket").path("lookahead").asText == Scout.name) {
       val place = Checkpoints.place(sparkContext, settings.name)
       try batchPlan.flatMap(Scout.over(_, session, settings, begun)).foreach(_.begin(place.batch.toString, place.query))

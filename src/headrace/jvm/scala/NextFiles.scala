@@ -27,7 +27,7 @@ object NextFiles {
       val paths = next(source)
       if (paths.isEmpty) None
       else {
-        val index = new InMemoryFileIndex(session, paths, files.options, Some(files.dataSchema))
+        val index = new InMemoryFileIndex(session, paths, files.options, Some(files.schema))
         Some(relation.copy(relation = files.copy(location = index)(session), isStreaming = false, stream = None))
       }
     case _ => None

@@ -2,9 +2,10 @@ package org.apache.spark.sql.headrace
 
 import com.fasterxml.jackson.databind.JsonNode
 
+import java.util.concurrent.ConcurrentHashMap
+
 import scala.util.control.NonFatal
 
-import org.apache.spark.SparkContext
 import org.apache.spark.internal.Logging
 import org.apache.spark.scheduler.{SparkListener, SparkListenerJobStart}
 import org.apache.spark.sql.catalyst.expressions.{PythonUDF, ScalaUDF, SubqueryExpression}
@@ -20,19 +21,28 @@ import org.apache.spark.sql.execution.SparkPlan
  */
 class Scout(rows: LogicalPlan, session: SparkSession, settings: Settings, begun: JsonNode) extends Logging {
   private val context = session.sparkContext
-  private val group = Scout.group(settings)
+  private val group = s"headrace-scout-${settings.uid}"
+  @volatile private var running, over = false
 
   /** Begins with the batch's first job: jobs of a larger number come after it in Spark's queue. */
-  def begin(batch: String, query: String): Unit = context.addSparkListener(new SparkListener {
-    override def onJobStart(job: SparkListenerJobStart): Unit = {
-      val properties = Option(job.properties)
-      def is(name: String, value: String): Boolean = properties.exists(_.getProperty(name) == value)
-      if (is(Checkpoints.BatchId, batch) && is(Checkpoints.QueryId, query)) {
-        context.removeSparkListener(this)
-        start()
+  def begin(batch: String, query: String): Unit = {
+    Scout.current.put(settings.uid, this)
+    context.addSparkListener(new SparkListener {
+      override def onJobStart(job: SparkListenerJobStart): Unit = {
+        val properties = Option(job.properties)
+        def is(name: String, value: String): Boolean = properties.exists(_.getProperty(name) == value)
+        val isFirst = is(Checkpoints.BatchId, batch) && is(Checkpoints.QueryId, query)
+        if (isFirst || over) context.removeSparkListener(this)
+        if (isFirst && !over) start()
       }
-    }
-  })
+    })
+  }
+
+  /** Its hints come too late from now on. Spark warns of a group without a job, so only a running one is cancelled. */
+  private def end(): Unit = {
+    over = true
+    if (running) context.cancelJobGroup(group)
+  }
 
   private def start(): Unit = {
     val thread = new Thread(() => run(), s"headrace scout ${settings.name}")
@@ -43,9 +53,14 @@ class Scout(rows: LogicalPlan, session: SparkSession, settings: Settings, begun:
   private def run(): Unit =
     try session.withActive {
       context.setJobGroup(group, s"headrace: hints for the next batch of ${settings.name}", interruptOnCancel = false)
-      Tap.of(planned, settings, begun).execute().coalesce(1).foreachPartition(Scout.drain)
+      val rows = Tap.of(planned, settings, begun).execute().coalesce(1)
+      running = true
+      if (!over) rows.foreachPartition(Scout.drain)
     } catch {
       case NonFatal(error) => logDebug(s"no hints for the next batch of ${settings.name}: $error")
+    } finally {
+      running = false
+      Scout.current.remove(settings.uid, this)
     }
 
   private lazy val planned: SparkPlan = {
@@ -59,10 +74,11 @@ object Scout {
 
   private val drain: Iterator[_] => Unit = rows => rows.foreach(_ => ())
 
-  private def group(settings: Settings): String = s"headrace-scout-${settings.uid}"
+  /** The newest scout of each operator, by the operator's id. */
+  private val current = new ConcurrentHashMap[String, Scout]()
 
-  /** Ends the job for the batch that begins now: its own hints come too late. */
-  def end(context: SparkContext, settings: Settings): Unit = context.cancelJobGroup(group(settings))
+  /** Ends the job for the batch that begins now. */
+  def end(settings: Settings): Unit = Option(current.remove(settings.uid)).foreach(_.end())
 
   /** Whether the input of the next batch can be read ahead: files, below plain expressions only. */
   def isPossible(plan: LogicalPlan, operator: String): Boolean = input(plan, operator).exists { rows =>

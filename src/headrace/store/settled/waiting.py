@@ -1,7 +1,8 @@
 """Rows that the watermark has not passed: appended in buckets of time, read when it passes them.
 
 A section's number is the start of its bucket, with the bucket's width in its lowest bits: the width is a
-power of two. So files are read right, whatever delay the watermark has at the next start.
+power of two. So files are read right, whatever delay the watermark has at the next start. Numbers of an
+earlier release are starts alone: such a section may have rows of a long time behind it.
 
 Invariant: a row is handed out in the epoch whose watermark passes it, and with a gap once more in the epoch
 whose watermark passes the gap behind it. A bucket is dead once both are over for all of its times.
@@ -29,6 +30,7 @@ from headrace.store.segments.reader import Segment
 BUCKETS = 4  # of a watermark's delay
 GAP_BUCKETS = 64  # of a gap
 WIDTH_BITS_MIN = 20  # a second
+WIDTH_BITS_UNNAMED = 36  # 19 hours: a quarter of the delay under which an earlier release wrote the section
 _WIDTHS = 64  # a width is two to a number below
 
 
@@ -57,6 +59,8 @@ def sections_of(times_us: I64, bits: int) -> I64:
 def times_of(section: int) -> tuple[int, int]:
     """The first and the last time that rows of a section can have."""
     start, bits = section - section % _WIDTHS, section % _WIDTHS
+    if bits < WIDTH_BITS_MIN or start % (1 << bits):
+        start, bits = section, WIDTH_BITS_UNNAMED
     return start, start + (1 << bits) - 1
 
 
