@@ -93,6 +93,10 @@ object Internals {
   def planOf(session: SparkSession, query: String): Option[SparkPlan] =
     running(session, UUID.fromString(query)).flatMap(execution => Option(execution.lastExecution)).map(_.executedPlan)
 
+  /** Whether no batch of this run has ended yet: only the first one may be a replay. */
+  def isFirstBatch(session: SparkSession, query: String): Boolean =
+    running(session, UUID.fromString(query)).exists(_.recentProgress.isEmpty)
+
   /** The analysed plan of the query's running batch, with its relations in place of the sources. */
   def batchPlanOf(session: SparkSession, query: String): Option[LogicalPlan] =
     running(session, UUID.fromString(query)).flatMap(execution => Option(execution.lastExecution)).map(_.analyzed)

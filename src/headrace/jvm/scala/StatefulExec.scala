@@ -58,9 +58,15 @@ case class StatefulExec(
     Internals.ownMetrics(super.getProgress())
   }
 
-  /** Of several evaluations of a batch all ids name the same state. */
-  override def getStateStoreCheckpointInfo(): Array[StatefulOpStateStoreCheckpointInfo] =
+  /**
+   * Of several evaluations of a batch all ids name the same state. A sink skips a replayed batch that it has. Its
+   * state may be incomplete then, and its ids are unknown: the batch is evaluated once more, without a sink.
+   */
+  override def getStateStoreCheckpointInfo(): Array[StatefulOpStateStoreCheckpointInfo] = {
+    val place = Checkpoints.place(sparkContext, settings.name)
+    if (checkpointInfoAccumulator.isZero && Internals.isFirstBatch(session, place.query)) execute().count()
     Internals.newestByPartition(checkpointInfoAccumulator.value.asScala.toSeq, settings)
+  }
 
   // ── what Headrace adds ──────────────────────────────────────────────────────────────────
 

@@ -174,8 +174,8 @@ def log_problems(folder: Path, batches_: int) -> list[str]:
 
 def lane_strays(folder: Path) -> list[str]:
     """Files that a lane left in its folder, its working directory and, as sockets, in temp."""
-    strays = [path for path in folder.iterdir() if path.name not in _KNOWN_IN_LANE]
+    strays = [path for path in folder.glob("*") if path.name not in _KNOWN_IN_LANE]
     strays = [path for path in strays if not path.name.startswith(("seed-", "case-"))]
-    strays += list((folder / "work").iterdir())
+    strays += list((folder / "work").glob("*"))  # a lane without a round has no such folder
     strays += list((folder / "tmp").glob("hr-*"))
     return [f"stray file {path}" for path in strays]
