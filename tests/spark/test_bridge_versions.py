@@ -69,7 +69,7 @@ def test_the_id_of_an_asynchronous_commit_names_what_is_published_later(case: Ca
 
 @pytest.mark.parametrize("commit", ["sync", "async"])
 def test_a_sink_that_skips_a_replayed_batch_loses_no_row(case: Case, commit: str) -> None:
-    """The driver died between the commit of the sink and that of Spark. A file sink skips the batch then."""
+    """The driver died between the commits of sink and Spark: a file sink skips the batch then."""
     case.feed(("a", 1, 1.0), ("b", 2, 2.0))
     case.feed(("a", 3, 1.0))
     got: list[tuple[object, ...]] = []
