@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import IO
@@ -93,11 +94,15 @@ class Query:
                 for number in range(first, len(BATCHES)):
                     self.run(service, number)
                     os.write(writer, bytes([number]))
+                self.linger()
                 service.close()
             finally:
                 os._exit(3)
         os.close(writer)
         return child, os.fdopen(reader, "rb", buffering=0)
+
+    def linger(self) -> None:
+        """What the process waits for behind its last batch."""
 
     def _bury(self, child: int) -> None:
         _, status = os.waitpid(child, 0)
@@ -219,6 +224,10 @@ class Compacted(Query):
     """A query whose compactions are done by a compactor, or by the host if there is none."""
 
     addresses: tuple[str, ...] = ()
+
+    def linger(self) -> None:
+        """A compaction runs behind the batches: its moment may come after the last one."""
+        time.sleep(60)
 
     def serve(self, probe: Probe) -> PartitionService:
         remote = RemoteCompaction(Workers(self.addresses, SECRET)) if self.addresses else None
