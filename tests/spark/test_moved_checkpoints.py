@@ -85,9 +85,7 @@ def test_state_moves_with_its_checkpoint(
 
 def test_a_copy_is_refused_and_a_branch_is_not(apart: Case, tmp_path: Path) -> None:
     """The copy once went on with the original's state: both counted each other's rows."""
-    leases = shutil.ignore_patterns(
-        "headrace-lease*"
-    )  # one may go in the middle of the copy
+    leases = shutil.ignore_patterns("headrace-lease*")  # one may go in the middle of the copy
     shutil.copytree(apart.checkpoint, tmp_path / "copy", ignore=leases)
     copy, before = replace(apart, checkpoint=tmp_path / "copy"), files_of(tmp_path / "state")
     refusal = copy.refusal(copy.totals())
