@@ -198,3 +198,34 @@ def test_an_operator_used_twice_is_refused(case: Case) -> None:
     case.feed(("a", 1, 1.0))
     totals = case.totals()
     assert "used twice in one query" in case.refusal(totals.union(totals))
+
+
+def test_an_operator_built_twice_joins_itself(case: Case, tmp_path: Path) -> None:
+    """Spark's stream-stream join over the results of two operators that differ in their names."""
+    fed(case)
+
+    def ours(name: str) -> DataFrame:
+        grouped = hr.stream(rows()).name(name).groupBy("user", hr.tumbling("10 seconds", on="ts"))
+        return grouped.agg(n=hr.count())
+
+    def sparks() -> DataFrame:
+        return rows().groupBy("user", F.window("ts", "10 seconds")).agg(F.count("*").alias("n"))
+
+    def rows() -> DataFrame:
+        return case.source().withWatermark("ts", "3 seconds")
+
+    joined = [
+        Case(case.spark, case.inputs, tmp_path / side).run(self_join(*views))
+        for side, views in (("ours", (ours("one"), ours("two"))), ("spark", (sparks(), sparks())))
+    ]
+    assert joined[0] == joined[1]
+    assert joined[0]
+
+
+def self_join(left: DataFrame, right: DataFrame) -> DataFrame:
+    """Pairs of users in one window."""
+    sides = [
+        side.select(F.col("window"), F.col("user").alias(f"user_{name}"), F.col("n").alias(f"n_{name}"))
+        for name, side in (("left", left), ("right", right))
+    ]
+    return sides[0].join(sides[1], ["window"])

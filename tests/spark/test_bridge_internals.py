@@ -12,10 +12,13 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from streaming_case import Case
 from test_bridge import settings
+from test_bridge_resources import jvm_of
 
 import headrace as hr
 
 pytestmark = pytest.mark.spark
+
+FILE_SOURCE = "org.apache.spark.sql.execution.streaming.runtime.FileStreamSource"
 
 Seen = tuple[int, int, int, int, int]  # operator id, batch, partitions, late and evict watermark
 
@@ -69,3 +72,23 @@ def test_ids_batches_and_watermarks_are_those_of_sparks_operator(case: Case, tmp
     assert sides[0] == sides[1]
     assert [len(batch) for batch in sides[0]] == [2] * 5
     assert sides[0][-1][0][4] == 76_000
+
+
+@pytest.mark.parametrize(
+    ("field", "of"),
+    [
+        ("unreadFiles", "scala.collection.immutable.Seq"),
+        ("allFilesForTriggerAvailableNow", "scala.collection.immutable.Seq"),
+        ("maxFilesPerBatch", "scala.Option"),
+        ("maxBytesPerBatch", "scala.Option"),
+    ],
+)
+def test_sparks_file_source_has_the_fields_of_the_next_batch(case: Case, field: str, of: str) -> None:
+    source = jvm_of(case.spark).java.lang.Class.forName(FILE_SOURCE)
+    assert source.getDeclaredField(field).getType().getName() == of
+
+
+def test_a_file_that_sparks_source_lists_is_path_size_and_time(case: Case) -> None:
+    entry = jvm_of(case.spark).java.lang.Class.forName(f"{FILE_SOURCE}$FileEntry")
+    fields = entry.getDeclaredFields()
+    assert [field.getType().getSimpleName() for field in fields][:3] == ["String", "long", "long"]

@@ -12,7 +12,7 @@ object Layouts {
   private val RunsKept = 1000
   private val numbers = new ConcurrentHashMap[(String, String), Integer]()
 
-  /** The number of partitions of this run; a run asks once. */
+  /** The number of partitions of this run; one request per run. */
   def number(settings: Settings): Int =
     Checkpoints.running.filterNot(_ => settings.rescales).fold(settings.partitions) { case (query, run) =>
       if (numbers.size > RunsKept) numbers.clear()

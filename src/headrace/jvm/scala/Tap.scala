@@ -17,7 +17,7 @@ import org.apache.spark.sql.execution.exchange.ShuffleExchangeExec
 object Tap {
   val name = "stage"
 
-  /** The operator's input, with a tap under its exchange where the batch's ticket says so. */
+  /** The operator's input, with a tap under its exchange for a batch whose ticket has hints on. */
   def over(plan: SparkPlan, settings: Settings, begun: JsonNode): SparkPlan = plan match {
     case exchange: ShuffleExchangeExec if begun.get("ticket").path("lookahead").asText == name =>
       val below = exchange.child match {
