@@ -26,7 +26,7 @@ GONE_WITHIN_S = 60.0
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--bridge", default="auto", help="spark.headrace.bridge of the Spark tests")
-    parser.addoption("--queries", type=int, default=3, help="random queries against Spark alone")
+    parser.addoption("--queries", type=int, default=2, help="random queries against Spark alone")
     parser.addoption("--pictures", default="", help="folder for pictures of the live view, of its own test")
     parser.addoption("--all", action="store_true", help="also the tests that are marked long")
     parser.addoption(

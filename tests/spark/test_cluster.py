@@ -132,6 +132,7 @@ def test_another_host_goes_on_from_the_log_of_one_that_died_with_its_executor(tm
     assert Counter(plain_rows(state)) == wanted.state["running"]
 
 
+@pytest.mark.long
 def test_partitions_wait_for_their_log_and_the_end_for_the_last_state(tmp_path: Path, bridge: str) -> None:
     write_input(tmp_path / "in", SEED, 1)
     write_input(tmp_path / "more", SEED, REDO_FILES)

@@ -142,7 +142,7 @@ def test_a_host_killed_between_the_acknowledgements_loses_nothing(
     await_published(fed, 2)
 
 
-@pytest.mark.parametrize("disk_lost", [False, True])
+@pytest.mark.parametrize("disk_lost", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_a_query_that_ended_between_the_acknowledgements_goes_on(
     fed: Case, dying: pytest.MonkeyPatch, disk_lost: bool
 ) -> None:

@@ -135,7 +135,7 @@ CASES = [
     pytest.param("left_outer", "0 seconds", "10 seconds", marks=LONG),
     pytest.param("right_outer", "-6 seconds", "3 seconds", marks=LONG),
     ("full_outer", "-9 seconds", "2 seconds"),
-    ("left_semi", "-4 seconds", "4 seconds"),
+    pytest.param("left_semi", "-4 seconds", "4 seconds", marks=LONG),
 ]
 
 
