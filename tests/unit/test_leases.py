@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
@@ -112,3 +113,32 @@ def test_a_query_that_ended_here_does_not_stop_its_own_recovery(files: LocalFile
     other.take("q", "other", files)
     leases.release("q")
     assert read_lease(files) is not None, "another driver's lease stays"
+
+
+def test_a_beat_during_a_restart_does_not_fence_the_new_start(files: LocalFiles) -> None:
+    """The beat reads the lease of the earlier start while the later one is writing its own."""
+    leases, write, has_read = Leases("driver a", lambda query: False), files.write, threading.Event()
+    leases.take("q", "first", files)
+    beat = threading.Thread(target=leases.renew)
+    read = files.read
+
+    def noted_read(name: str) -> str | None:
+        text = read(name)
+        if threading.current_thread() is beat:
+            has_read.set()
+        return text
+
+    def slow_write(name: str, text: str) -> None:
+        if not beat.is_alive():
+            beat.start()
+            has_read.wait(0.2)  # in vain where the beat waits for the write
+        write(name, text)
+
+    files.read = noted_read  # type: ignore[method-assign]
+    files.write = slow_write  # type: ignore[method-assign]
+    leases.take("q", "second", files)
+    beat.join()
+    leases.check("second")
+    lease = read_lease(files)
+    assert lease is not None
+    assert lease.run == "second"

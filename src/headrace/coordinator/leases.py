@@ -2,9 +2,10 @@
 
 Invariants: a start takes the lease before its first batch is answered. A start that reads another start's
 lease has lost the query for good, and begins no batch any more. A lease is released when its query has
-ended and no host has a version of it to publish.
-Threads: `take` and `check` from any, `renew` and `close` from one. The lock is not held while files are
-read or written.
+ended and no host has a version of it to publish. A lease's file is read and written in the turn of its
+query, so that no beat of an earlier start meets the first lease of a later one.
+Threads: `take` and `check` from any, `renew` and `close` from one. `_lock` is not held while files are
+read or written; a query's turn is.
 """
 
 from __future__ import annotations
@@ -37,15 +38,17 @@ class Leases:
         self._lock = threading.Lock()
         self._tenures: dict[str, Tenure] = {}
         self._lost: dict[str, Lease] = {}  # by run: the lease that took its place
+        self._turns: dict[str, threading.Lock] = {}
 
     def take(self, query: str, run: str, files: SmallFiles) -> None:
         """Takes the lease for a start; the operators of a query share it."""
-        with self._lock:
-            tenure = self._tenures.get(query)
-            if tenure is not None and tenure.lease.run == run:
-                return
-            tenure = self._tenures[query] = Tenure(Lease(run, self._holder), files)
-        files.write(NAME, tenure.lease.to_text())
+        with self._turn(query):
+            with self._lock:
+                tenure = self._tenures.get(query)
+                if tenure is not None and tenure.lease.run == run:
+                    return
+                tenure = self._tenures[query] = Tenure(Lease(run, self._holder), files)
+            files.write(NAME, tenure.lease.to_text())
 
     def check(self, run: str) -> None:
         """Raises `Fenced` when another start has taken the query from this one."""
@@ -60,14 +63,23 @@ class Leases:
     def renew(self) -> None:
         """Renews every lease that is still this driver's; releases those of ended queries."""
         with self._lock:
-            queries = dict(self._tenures)
-        for query, tenure in queries.items():
+            queries = list(self._tenures)
+        for query in queries:
             try:
-                self._renew(query, tenure)
+                with self._turn(query):
+                    self._renew(query)
             except Exception:  # of any file system; the next beat tries again
                 log.warning("the lease of query %s was not renewed", query, exc_info=True)
 
-    def _renew(self, query: str, tenure: Tenure) -> None:
+    def _turn(self, query: str) -> threading.Lock:
+        with self._lock:
+            return self._turns.setdefault(query, threading.Lock())
+
+    def _renew(self, query: str) -> None:
+        with self._lock:
+            tenure = self._tenures.get(query)
+        if tenure is None:
+            return
         current = read_lease(tenure.files)
         if current is not None and current.run != tenure.lease.run:
             self._drop(query, tenure, current)
@@ -90,16 +102,11 @@ class Leases:
 
     def release(self, query: str) -> None:
         """Releases the lease of a query that runs here no more, whatever its hosts have yet to publish."""
-        with self._lock:
-            tenure = self._tenures.pop(query, None)
-        if tenure is None:
-            return
-        try:
-            current = read_lease(tenure.files)
-            if current is not None and current.run == tenure.lease.run:
-                tenure.files.remove(NAME)
-        except Exception:  # the JVM that reaches the checkpoint may be gone; the lease runs out
-            log.info("the lease of %s runs out by itself", tenure.files.root)
+        with self._turn(query):
+            with self._lock:
+                tenure = self._tenures.pop(query, None)
+            if tenure is not None:
+                _remove(tenure)
 
     def close(self) -> None:
         """Releases all leases that are still this driver's."""
@@ -107,3 +114,13 @@ class Leases:
             queries = list(self._tenures)
         for query in queries:
             self.release(query)
+
+
+def _remove(tenure: Tenure) -> None:
+    """Removes the file of a lease, unless another start has taken it."""
+    try:
+        current = read_lease(tenure.files)
+        if current is not None and current.run == tenure.lease.run:
+            tenure.files.remove(NAME)
+    except Exception:  # the JVM that reaches the checkpoint may be gone; the lease runs out
+        log.info("the lease of %s runs out by itself", tenure.files.root)
