@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 from host_fakes import counting
 from progress_rows import hidden, progress, summary
 
@@ -144,6 +145,25 @@ def test_a_host_that_was_replaced_and_its_errors_are_events() -> None:
     assert "(pid 2)" in texts[1]
     assert texts[2] == "storage does not answer: s3://b"
     assert {"sends no heartbeat" in text or "is back" in text for text in texts[3:]} == {True}
+
+
+@pytest.mark.parametrize(
+    ("pid", "message"),
+    [
+        (1, "the host sends heartbeats again (pid 1)"),
+        (2, "the host ended (pid 1) and another took its place (pid 2)"),
+    ],
+)
+def test_a_host_that_was_silent_for_a_while_is_named_as_itself_or_replaced(pid: int, message: str) -> None:
+    bench = Bench()
+    bench.coordinator.reports["a"] = HostReport(1, {}, {})
+    bench.kinds()
+    bench.coordinator.reports = {}
+    assert [bench.kinds(), bench.kinds()] == [["event"], []], "silence is one event"
+    bench.coordinator.reports["a"] = HostReport(pid, {}, {})
+    assert [bench.kinds(), bench.kinds()] == [["event"], []]
+    texts = [event.message for event in bench.picture().events]
+    assert texts == ["the host sends no heartbeat (pid 1)", message]
 
 
 def test_signs_name_the_fullest_partition_and_idle_time() -> None:

@@ -15,6 +15,7 @@ class HostWatch:
 
     def __init__(self) -> None:
         self._pids: dict[str, int] = {}
+        self._silent: set[str] = set()  # machines whose host sends no heartbeat
         self._reported: dict[str, int] = {}  # the newest error of a host that is recorded, by machine
         self._waiting: dict[tuple[str, str], float] = {}
 
@@ -40,9 +41,14 @@ class HostWatch:
                         f"why it ended is in <state.local>/…/host-{machine}.log",
                     )
                 )
+            elif machine in self._silent:
+                text = f"the host sends heartbeats again (pid {host.pid})"
+                events.append(records.event(now_ms, f"host {machine}", "note", text))
+            self._silent.discard(machine)
             self._pids[machine] = host.pid
-        for machine in [known for known in self._pids if known not in hosts]:
-            text = f"the host sends no heartbeat (pid {self._pids.pop(machine)})"
+        for machine in self._pids.keys() - hosts.keys() - self._silent:
+            self._silent.add(machine)
+            text = f"the host sends no heartbeat (pid {self._pids[machine]})"
             hint = "its partitions move to the host of the next task"
             events.append(records.event(now_ms, f"host {machine}", "warning", text, hint))
         return events
