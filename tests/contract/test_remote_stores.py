@@ -1,5 +1,5 @@
 """Protects every store over shared storage that has no local files: with a disk cache, with a small one and
-without one; damage of fetched bytes is repaired, damage of the original is an error.
+without one. Damage of fetched bytes is repaired, damage of the original is an error.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Protects the store contract for kept rows of sessions: every row of a session is there when it ends, from
-memory, from the log or read ahead, once, whatever was spilled, compacted or broken off."""
+"""Protects the store contract for kept rows of sessions: every row of a session is there once when it ends,
+from memory, from the log or read ahead. Spills, compactions and aborted epochs change nothing."""
 
 from __future__ import annotations
 

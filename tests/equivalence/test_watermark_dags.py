@@ -1,8 +1,8 @@
 """Protects: chained operators lose no row, whatever else is in the query (docs/design/0005-watermarks.md).
 
-Random queries of two to four operators (chains, unions, joins, windows of all kinds) over one to three
-streams whose views are slow or lag behind, in random batches, against a batch computation in plain Python.
-`--dags N` says how many.
+Random queries of two to four operators (chains, unions, joins, windows of all kinds) in random batches,
+against a batch computation in plain Python. They have one to three streams, whose views are slow or lag
+behind. `--dags N` says how many.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery
 
 Rows = list[tuple[Any, ...]]
 Each = Callable[[DataFrame, int], None]
@@ -39,6 +40,13 @@ def stream_of(spark: SparkSession, folder: Path, schema: Any = None) -> DataFram
 
 def run(df: DataFrame, checkpoint: Path, each: Each | None = None) -> list[Rows]:
     """The rows of each batch, in the order of batches."""
+    return finished(df, checkpoint, each)[1]
+
+
+def finished(
+    df: DataFrame, checkpoint: Path, each: Each | None = None
+) -> tuple[StreamingQuery, list[Rows]]:
+    """A query that has run what there is, and the rows of each of its batches in order."""
     out: dict[int, Rows] = {}
 
     def collect(batch: DataFrame, number: int) -> None:
@@ -53,7 +61,7 @@ def run(df: DataFrame, checkpoint: Path, each: Each | None = None) -> list[Rows]
         .start()
     )
     query.awaitTermination()
-    return [out[number] for number in sorted(out)]
+    return query, [out[number] for number in sorted(out)]
 
 
 def latest(batches: list[Rows], keys: int) -> dict[tuple[Any, ...], tuple[Any, ...]]:

@@ -8,8 +8,10 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Generator, Iterator
+from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import pytest
 from pyspark.sql import SparkSession
 from streaming_case import Case, finished_case
@@ -87,6 +89,18 @@ def _reconnect(session: SparkSession) -> None:
     if connection is not None:
         connection.close(reset=True)
     session.createDataFrame([(0,)], "n int")  # makes the session active
+
+
+@pytest.fixture
+def own_hosts(spark: SparkSession, tmp_path: Path) -> Iterator[SparkSession]:
+    """Hosts in a folder of the test. They end with it: later tests that kill a host must not hit these."""
+    spark.conf.set("spark.headrace.state.local", str(tmp_path / "local"))
+    yield spark
+    for alive in (tmp_path / "local").glob("*/host-*.alive"):
+        with suppress(psutil.NoSuchProcess):
+            host = psutil.Process(int(alive.read_text()))
+            host.terminate()
+            host.wait(60)
 
 
 @pytest.fixture

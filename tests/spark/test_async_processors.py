@@ -1,5 +1,5 @@
 """Protects asynchronous processors in Spark: rows, timers and state are those of PySpark's own engine with
-a processor that takes one row after the other, restarts included; a failed batch leaves state as it was."""
+a processor that takes one row after the other, restarts included. A failed batch leaves state as it was."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """Protects the way back to Python workers: where the JVM operator cannot be loaded, queries run and the log
-names the reason; a checkpoint goes on after the bridge changed, or is refused by name.
+names the reason. A checkpoint goes on after the bridge changed, or is refused by name.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Protects mixing with Spark's own stateful operators: with `timing=spark`, random queries give its rows.
 
-Every batch of a query is compared with the same query on Spark's operators alone: windows, sessions and
-deduplication above and below each other, joins and unions of two streams, late rows, empty files,
-a restart.
+Every batch of a query is compared with the same query on Spark's operators alone. Queries have windows,
+sessions and deduplication above and below each other, joins and unions of two streams, late rows, empty
+files, a restart.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Protects the Linear Road and cluster-monitoring sources in Spark, and MiSA's four queries over them: rows
-and text arrive as generated, the clock paces a stream, and each query gives what Spark's own batch
+"""Protects the Linear Road and cluster-monitoring sources in Spark, and MiSA's four queries over them. Rows
+and text arrive as generated, and the clock paces a stream. Each query gives what Spark's own batch
 operators give for the windows that have closed.
 """
 

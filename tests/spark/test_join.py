@@ -1,5 +1,6 @@
-"""Protects joins of two streams: the rows are those of Spark's own batch join on key and window, with
-out-of-order and late rows, null keys, outer rows, a stream joined with itself, a restart on a new host."""
+"""Protects joins of two streams: the rows are those of Spark's own batch join on key and window. Cases are
+out-of-order and late rows, null keys, outer rows, a stream joined with itself, and a restart on a new host.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """Protects joins with a static table: rows meet one generation per batch, the newest when the batch was
-planned; a restart and a replay meet the same one; a table that changes is read again when it is due."""
+planned. A restart and a replay meet the same one. A table that changes is read again when it is due."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Protects state that outgrows its memory in a running query: a function that says nothing about its use
-begins in memory, its state moves to the layout that fits, results stay exact, a restart goes on from it."""
+"""Protects state that outgrows its memory in a running query. The state of an unmarked function begins in
+memory and moves to the layout that fits. Results stay exact, and a restart goes on from it."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Protects windows of each key's own in a query: sessions with a gap per row are Spark's, batch by batch;
-windows by count, up to a marker and by a function are those of DuckDB over all rows."""
+"""Protects windows of each key's own in a query: sessions with a gap per row are Spark's, batch by batch.
+Windows by count, up to a marker and by a function are those of DuckDB over all rows."""
 
 from __future__ import annotations
 

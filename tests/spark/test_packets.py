@@ -1,5 +1,5 @@
 """Protects packets, in which rows cross the shuffle to the JVM operator: values of all types and nulls come
-back as Spark itself has them, and a packet ends at its bounds of rows and bytes.
+back as Spark itself has them. A packet ends at its bounds of rows and bytes.
 """
 
 from __future__ import annotations

@@ -1,19 +1,16 @@
-"""Protects prefetching in a running Spark: with state larger than memory, hints from the stage before the
-shuffle and from the host's door bring state ahead of its rows, and results are those of a plain count."""
+"""Protects prefetching in a running Spark. With state larger than memory, hints from the stage before the
+shuffle and from the host's door bring state ahead of its rows. Results are those of a plain count."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
-import psutil
 import pyarrow as pa
 import pytest
-from batch_files import stream_of, write_batches
-from pyspark.sql import DataFrame, SparkSession
+from batch_files import finished, stream_of, write_batches
+from pyspark.sql import SparkSession
 
 import headrace as hr
 from headrace.coordinator.progress import BatchProgress
@@ -22,28 +19,14 @@ pytestmark = pytest.mark.spark
 
 KEYS, ROWS, BATCHES = 60_000, 2_000, 6
 MANY = 100_000  # rows of a batch that waits for state on any machine: nearly all keys are read
-SETTINGS = {"memory": "2m", "partitions": "2"}
 
 
 @pytest.fixture
-def small(spark: SparkSession, tmp_path: Path) -> Iterator[SparkSession]:
+def small(own_hosts: SparkSession) -> SparkSession:
     """Hosts with memory for a part of the keys."""
-    settings = {**SETTINGS, "state.local": str(tmp_path / "local")}
-    for name, value in settings.items():
-        spark.conf.set(f"spark.headrace.{name}", value)
-    yield spark
-    for name in (*settings, "prefetch", "bridge", "commit"):
-        spark.conf.unset(f"spark.headrace.{name}")
-    end_hosts(tmp_path / "local")
-
-
-def end_hosts(local: Path) -> None:
-    """Ends the hosts of a folder: later tests that kill the machine's host must not hit these."""
-    for alive in local.glob("*/host-*.alive"):
-        with suppress(psutil.NoSuchProcess):
-            host = psutil.Process(int(alive.read_text()))
-            host.terminate()
-            host.wait(60)
+    own_hosts.conf.set("spark.headrace.memory", "2m")
+    own_hosts.conf.set("spark.headrace.partitions", "2")
+    return own_hosts
 
 
 def batches(rows: int = ROWS) -> list[pa.Table]:
@@ -58,17 +41,10 @@ def counted(
     """The counts that a query comes to, and its batches."""
     write_batches(folder / "in", batches(rows))
     counts = hr.stream(stream_of(spark, folder / "in")).name(name).groupBy("k").agg(n=hr.count())
-    latest: dict[int, int] = {}
-
-    def collect(batch: DataFrame, number: int) -> None:
-        latest.update((row.k, row.n) for row in batch.collect())
-
-    writer = counts.writeStream.foreachBatch(collect).option("checkpointLocation", str(folder / "ck"))
-    query = writer.trigger(availableNow=True).start()
-    query.awaitTermination()
+    query, results = finished(counts, folder / "ck")
     plan = query._jsq.streamingQuery().lastExecution().executedPlan().toString()
     assert "Python" not in plan[plan.index("Exchange") :], "stage 1 has no Python node"
-    return latest, hr.progress(query)[name]
+    return dict(row for rows in results for row in rows), hr.progress(query)[name]
 
 
 def expected(rows: int = ROWS) -> Counter[int]:

@@ -4,16 +4,13 @@ results are those of a plain count."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
-import psutil
 import pyarrow as pa
 import pytest
-from batch_files import stream_of, write_batches
-from pyspark.sql import DataFrame, SparkSession
+from batch_files import finished, stream_of, write_batches
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import headrace as hr
@@ -21,23 +18,14 @@ import headrace as hr
 pytestmark = pytest.mark.spark
 
 KEYS, ROWS, BATCHES = 60_000, 2_000, 4
-SETTINGS = {"memory": "3m", "partitions": "2"}
 
 
 @pytest.fixture
-def small(spark: SparkSession, tmp_path: Path) -> Iterator[SparkSession]:
+def small(own_hosts: SparkSession) -> SparkSession:
     """Hosts with memory for a part of the keys."""
-    settings = {**SETTINGS, "state.local": str(tmp_path / "local")}
-    for name, value in settings.items():
-        spark.conf.set(f"spark.headrace.{name}", value)
-    yield spark
-    for name in (*settings, "prefetch"):
-        spark.conf.unset(f"spark.headrace.{name}")
-    for alive in (tmp_path / "local").glob("*/host-*.alive"):
-        with suppress(psutil.NoSuchProcess):
-            host = psutil.Process(int(alive.read_text()))
-            host.terminate()
-            host.wait(60)
+    own_hosts.conf.set("spark.headrace.memory", "3m")
+    own_hosts.conf.set("spark.headrace.partitions", "2")
+    return own_hosts
 
 
 def batches() -> list[pa.Table]:
@@ -67,15 +55,8 @@ def test_the_operator_below_gives_the_hints(small: SparkSession, tmp_path: Path,
     counted = totals.agg(n=hr.count()).where(F.col("n") > 0)
     name = f"changes_{source}"
     changes = hr.stream(counted).name(name).groupBy("k").agg(times=hr.count())
-    latest: dict[int, int] = {}
-
-    def collect(batch: DataFrame, number: int) -> None:
-        latest.update((row.k, row.times) for row in batch.collect())
-
-    writer = changes.writeStream.foreachBatch(collect).option("checkpointLocation", str(tmp_path / "ck"))
-    query = writer.trigger(availableNow=True).start()
-    query.awaitTermination()
-    assert latest == expected()
+    query, results = finished(changes, tmp_path / "ck")
+    assert dict(row for rows in results for row in rows) == expected()
     reads = [batch.reads for batch in hr.progress(query)[name]]
     assert {one.lookahead for one in reads} == {source}
     assert sum(one.hints for one in reads) > ROWS

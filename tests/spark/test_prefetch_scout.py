@@ -5,16 +5,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psutil
 import pyarrow as pa
 import pytest
-from batch_files import stream_of, write_batches
-from pyspark.sql import DataFrame, SparkSession
+from batch_files import finished, stream_of, write_batches
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import headrace as hr
@@ -26,18 +25,9 @@ KEYS, ROWS, BATCHES = 60_000, 2_000, 5
 
 
 @pytest.fixture
-def session(spark: SparkSession, tmp_path: Path) -> Iterator[SparkSession]:
-    settings = {"partitions": "2", "state.local": str(tmp_path / "local")}
-    for name, value in settings.items():
-        spark.conf.set(f"spark.headrace.{name}", value)
-    yield spark
-    for name in (*settings, "prefetch", "memory", "commit"):
-        spark.conf.unset(f"spark.headrace.{name}")
-    for alive in (tmp_path / "local").glob("*/host-*.alive"):
-        with suppress(psutil.NoSuchProcess):
-            host = psutil.Process(int(alive.read_text()))
-            host.terminate()
-            host.wait(60)
+def session(own_hosts: SparkSession) -> SparkSession:
+    own_hosts.conf.set("spark.headrace.partitions", "2")
+    return own_hosts
 
 
 def batches() -> list[pa.Table]:
@@ -55,15 +45,8 @@ def counted(spark: SparkSession, folder: Path, name: str) -> tuple[dict[int, int
     write_batches(folder / "in", batches())
     rows = stream_of(spark, folder / "in").where(F.col("k") != 7).select((F.col("k") % 50_000).alias("k"))
     counts = hr.stream(rows).name(name).groupBy("k").agg(n=hr.count())
-    latest: dict[int, int] = {}
-
-    def collect(batch: DataFrame, number: int) -> None:
-        latest.update((row.k, row.n) for row in batch.collect())
-
-    writer = counts.writeStream.foreachBatch(collect).option("checkpointLocation", str(folder / "ck"))
-    query = writer.trigger(availableNow=True).start()
-    query.awaitTermination()
-    return latest, hr.progress(query)[name]
+    query, results = finished(counts, folder / "ck")
+    return dict(row for rows in results for row in rows), hr.progress(query)[name]
 
 
 def scout_jobs(spark: SparkSession) -> int:

@@ -1,5 +1,5 @@
 """Protects state as a Spark table: names, types and values are those of Spark's own aggregates over the
-same rows, at every version; filters that are pushed down change nothing; a reader beside a running query
+same rows, at every version. Filters that are pushed down change nothing. A reader beside a running query
 sees whole versions only."""
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Protects joins of two streams without a window: their rows are those of Spark's own stream-stream join on
-the same files, with out-of-order and late rows, null keys, outer rows and a restart in between."""
+the same files. Cases are out-of-order and late rows, null keys, outer rows and a restart in between."""
 
 from __future__ import annotations
 

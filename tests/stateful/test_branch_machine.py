@@ -1,6 +1,6 @@
-"""Protects the results of branches, without Spark: in every store and commit mode, with other numbers of
-partitions, hosts killed and the original dropped, a branch and its original each give
-what a model gives."""
+"""Protects the results of branches, without Spark: a branch and its original each give what a model gives.
+That holds in every store and commit mode, with other numbers of partitions, hosts killed and the original
+dropped."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Protects the steps from a savepoint to the checkpoint of a branch: killed before any write, a repeated
-call makes the same branch, a plain start is refused, and a branch that is given up leaves nothing."""
+"""Protects the steps from a savepoint to the checkpoint of a branch. After a kill before any write a
+repeated call makes the same branch, and a plain start is refused. A branch that is given up leaves nothing.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Protects files against the collector: with versions, changes of the number of partitions, pins and
-collectors that die between any two requests, nothing that is named goes, and in the end nothing else is
-left."""
+collectors that die between any two requests, nothing that is named goes. In the end nothing else is left.
+"""
 
 from __future__ import annotations
 

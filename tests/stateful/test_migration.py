@@ -1,5 +1,5 @@
-"""Protects the move of state from memory to a layout: answers are the model's before, during and after it,
-with epochs that break off, crashes and reopening at any point, and memory of any size."""
+"""Protects the move of state from memory to a layout: answers are the model's before, during and after it.
+Epochs break off, stores crash and reopen at any point, and memory has any size."""
 
 from __future__ import annotations
 

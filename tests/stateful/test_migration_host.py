@@ -1,5 +1,6 @@
-"""Protects the move of state in a host: with every commit mode, with aborted attempts, and with hosts that
-are killed before, during and after it, every batch gives what a model gives, and no file is left over."""
+"""Protects the move of state in a host: every batch gives what a model gives, and no file is left over.
+That holds with every commit mode, with aborted attempts, and with hosts that are killed before, during and
+after the move."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Protects files that several queries name: with savepoints, branches, other numbers of partitions, dropped
-queries and collectors, each killed between any two writes or run in the middle of another, nothing that is
-named goes. Once all owners are gone, the location is empty."""
+"""Protects files that several queries name: nothing that is named goes. Savepoints, branches, other numbers
+of partitions, dropped queries and collectors are each killed between any two writes, or run in the middle
+of another. Once all owners are gone, the location is empty."""
 
 from __future__ import annotations
 

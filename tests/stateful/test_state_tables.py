@@ -1,6 +1,6 @@
-"""Protects state as a table: for every store, every version that is retained reads back as the rows that
-the model holds at that moment, whatever was compacted, moved or reopened since; lookups and window bounds
-give just the rows that a filter of the whole table gives."""
+"""Protects state as a table. For every store, every version that is retained reads back as the model's rows
+at that moment, whatever was compacted, moved or reopened since. Lookups and window bounds give just the
+rows that a filter of the whole table gives."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """Protects what is special to kept rows of sessions: what was read ahead is used only while it is true,
-changes no answer, and pays; and the log does not keep the rows of sessions that are over."""
+changes no answer, and pays. The log does not keep the rows of sessions that are over."""
 
 from __future__ import annotations
 

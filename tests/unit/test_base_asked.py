@@ -1,5 +1,5 @@
 """Protects the question whether a base still counts: no batch waits for the answer where the coordinator
-knows of no newer attempt, and an answer that came too late for its batch stops the next one.
+knows of no newer attempt. An answer that came too late for its batch stops the next one.
 """
 
 from __future__ import annotations

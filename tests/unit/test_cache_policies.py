@@ -1,5 +1,5 @@
-"""Protects the cache policies: a table under each policy has the hit ratio of a plain implementation on the
-same trace, hints pin rows where the order is that of time, and pins end where only pinned rows are left."""
+"""Protects the cache policies. A table under each policy has the hit ratio of a plain implementation on the
+same trace. Hints pin rows where the order is that of time, and pins end where only pinned rows are left."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """Protects shared segments: of a clipped segment every read gives the rows of its hash groups, and no
-other, whatever else the file has; counts are close, and the groups of all partitions are all groups."""
+other, whatever else the file has. Counts are close, and the groups of all partitions are all groups."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """Protects a partition whose storage is an object store, far away, throttled, unreliable or gone for a
-while: batches take longer and results stay exact; a new host goes on from local copies, or without them.
+while. Batches take longer and results stay exact. A new host goes on from local copies, or without them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Protects the Linear Road and cluster-monitoring generators: the same records for the same numbers however
-they are cut, traffic at its rate, lines of 65 bytes that say what the rows say, and values that look like
-roads and clusters.
+they are cut, and traffic at its rate. Lines have 65 bytes and the content of their rows, and values that
+look like roads and clusters.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Protects versions that are in a local log only: their partition stays on the disk that has the log, and a
+"""Protects versions that are in a local log only: their partition stays on the disk that has the log. A
 task elsewhere waits until a host of that disk is back, or gets an error that names the machine.
 """
 

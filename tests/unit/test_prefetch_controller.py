@@ -1,4 +1,4 @@
-"""Protects the choice of a lookahead: hints begin where rows wait, come from the latest candidate in time,
+"""Protects the choice of a lookahead. Hints begin where rows wait, come from the latest candidate in time,
 end where they are not used or not needed, and settle within three batches after a change."""
 
 from __future__ import annotations

@@ -19,18 +19,18 @@ from headrace.checkpoint.restore import read_manifest
 from headrace.clock import SYSTEM_CLOCK
 from headrace.compactor.server import CompactorDoor
 from headrace.compactor.work import CompactionWork
-from headrace.errors import SettingError, StateCorrupt
+from headrace.errors import StateCorrupt
 from headrace.format.manifest import SegmentEntry
 from headrace.format.names import LEASE, blob_name, home_of, leased_through, parse_manifest
 from headrace.host.compaction.remote import RemoteCompaction
 from headrace.host.compaction.workers import Workers
 from headrace.host.state.service import PartitionService
 from headrace.host.state.upkeep import Upkeep
-from headrace.plan.options import COMMIT_MODES, CommitMode, read_options
+from headrace.plan.options import COMMIT_MODES, CommitMode
 from headrace.plan.times import Times
 from headrace.store.segments import compact
 from headrace.testing.simulation.model import QUERY, SPEC, State, batch_of, state_of
-from headrace.wire.compaction import CompactionRequest, read_secret
+from headrace.wire.compaction import CompactionRequest
 from headrace.wire.contract import Ticket
 from headrace.wire.listener import Handler, Listener, tcp_socket
 
@@ -378,29 +378,3 @@ def test_a_lease_that_is_over_is_not_adopted(tmp_path: Path, monkeypatch: pytest
     assert partition.store is not None
     assert len(partition.store.segments) == 8, "every output came too late"
     query.service.close()
-
-
-def test_the_secret_is_in_a_file_of_its_owner(tmp_path: Path) -> None:
-    path = tmp_path / "secret"
-    with pytest.raises(SettingError, match="cannot be read"):
-        read_secret(path)
-    path.write_text(SECRET)
-    path.chmod(0o644)
-    with pytest.raises(SettingError, match="open to other users"):
-        read_secret(path)
-    path.chmod(0o600)
-    assert read_secret(path) == SECRET
-    path.write_text("short")
-    with pytest.raises(SettingError, match="fewer than 32"):
-        read_secret(path)
-
-
-def test_settings_belong_together() -> None:
-    remote = {"spark.headrace.compaction": "remote"}
-    with pytest.raises(SettingError, match="needs compactors and their secret"):
-        read_options(remote, 1)
-    workers = {**remote, "spark.headrace.compaction.workers": "a:1, [::1]:2"}
-    options = read_options({**workers, "spark.headrace.compaction.secret": "/s"}, 1)
-    assert options.compactors == "a:1,[::1]:2"
-    with pytest.raises(SettingError, match="host:port"):
-        read_options({**workers, "spark.headrace.compaction.workers": "nowhere"}, 1)

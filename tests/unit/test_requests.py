@@ -1,5 +1,5 @@
 """Protects the start on an empty machine: what a host requests from shared storage to open 3 operators of 8
-partitions, and in each batch, does not grow with the state; a batch reads what its keys touch.
+partitions, and in each batch, does not grow with the state. A batch reads what its keys touch.
 """
 
 from __future__ import annotations

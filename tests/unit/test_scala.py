@@ -1,5 +1,6 @@
 """Protects the style of the Scala sources: short sentences in comments, no participles or human verbs as
-names, lines and files of bounded size, a comment before each class, and Spark's internals in one file.
+names, lines and files of bounded size. Each class has a comment before it, and one file has Spark's
+internals.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Protects paged indexes: a file that is elsewhere answers as the table does, whatever the pages; opening
-reads its end only, a lookup reads the pages and blocks that it touches; format version 1 stays readable.
+"""Protects paged indexes: a file that is elsewhere answers as the table does, whatever the pages. Opening
+reads its end only, and a lookup the pages and blocks that it touches. Format version 1 stays readable.
 """
 
 from __future__ import annotations

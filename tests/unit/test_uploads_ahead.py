@@ -1,5 +1,5 @@
 """Protects what is uploaded while a batch goes on: spilled segments are on shared storage before the
-commit, which uploads the rest alone; an upload that fails is made up for, and an aborted batch publishes
+commit, which uploads the rest alone. An upload that fails is made up for, and an aborted batch publishes
 nothing.
 """
 

@@ -4,7 +4,7 @@ One collector marks and sweeps all partitions of all layouts, since partitions m
 segments. Pure functions over names and manifests decide which files go. Two rules make them safe against
 attempts that run at the same time, here or on another machine. Nothing above the committed version is
 touched. And a segment carries the version of the first manifest that names it, or as the output of a
-compaction a later one (`format.names.LEASE`): an old one which no manifest names is never named again,
+compaction a later one (`format.names.LEASE`). An old segment that no manifest names is never named again,
 except by a pin (`checkpoint/keep/pins.py`). The same is true of an output that has been named: once it is
 replaced, it goes with the last version that names it, however long its lease. A collection lists what it
 condemns, looks at the pins once more, and then deletes. Manifests go before segments: a crash in between

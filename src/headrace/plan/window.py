@@ -18,8 +18,9 @@ class Window:
     Fixed: `start ≡ offset (mod slide)`. If the slide equals the width, windows tumble.
     Session: lasts from the first row of a key to `width` after its last row; the width is the gap.
     With `until` each row has an end of its own, the width is 0, and the latest end is that of the session.
-    Settled: `count` rows of a key in the order of event time, a window every `step` rows; or all rows up to
-    the next one that is a marker, or that no row follows within `width`. Without a gap the width is 0.
+    Settled, by count: `count` rows of a key in the order of event time, a window every `step` rows.
+    Settled, by marker: all rows up to the next marker, or up to one that no row follows within `width`.
+    Without a gap the width is 0.
     A closed window accepts late rows for `lateness_us`. `ends` only affects reading ahead.
     """
 

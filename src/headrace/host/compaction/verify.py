@@ -1,8 +1,8 @@
 """Verification of a compactor's output, before a host names it.
 
-A wrong output would be lost state, so nothing of it is trusted: all bytes are read and compared with their
-checksums, rows are in order and as many as the inputs allow, and a sample of key ranges is merged once more
-and compared word by word. The inputs stay until a version names the output.
+A wrong output would be lost state, so nothing of it is trusted. All bytes are read and compared with their
+checksums. Rows are in order and as many as the inputs allow. A sample of key ranges is merged once more and
+compared word by word. The inputs stay until a version names the output.
 """
 
 from __future__ import annotations

@@ -129,24 +129,10 @@ def touch(slots: U64, rows: U64, stamps: npt.NDArray[np.uint32], probe_hashes: U
     cache=True,
 )
 def upsert(
-    slots: U64,
-    rows: U64,
-    hashes: U64,
-    stamps: npt.NDArray[np.uint32],
-    heap: U8,
-    counters: Ids,
-    probe_hashes: U64,
-    probe_words: U64,
-    probe_heap: U8,
-    variable: Flags,
-    crowd: int,
-    start: int,
-    epoch: int,
-    mark: int,
-    chance: bool,
-    ids: Ids,
-    fresh: Ids,
-) -> int:
+    slots: U64, rows: U64, hashes: U64, stamps: npt.NDArray[np.uint32], heap: U8, counters: Ids,
+    probe_hashes: U64, probe_words: U64, probe_heap: U8, variable: Flags,
+    crowd: int, start: int, epoch: int, mark: int, chance: bool, ids: Ids, fresh: Ids,
+) -> int:  # fmt: skip
     """Finds or inserts the keys from `start` on; returns the end, or the position where room ran out.
 
     A row's mark never moves back. With a second chance a row that is there already keeps its mark, and its

@@ -57,9 +57,7 @@ class Joining:
         where: Condition | Sequence[Condition] | None = None,
         times: Times = (None, None),
     ) -> DataFrame:
-        """Join with another stream: pairs of rows with equal keys.
-
-        ``window``, ``between``, ``retain`` or ``until`` decide which of them match, or the keys alone.
+        """Join with another stream: pairs of rows with equal keys, and near times if bounds are given.
 
         Parameters
         ----------
@@ -67,19 +65,18 @@ class Joining:
             The right stream. Both streams need a watermark, unless the keys alone decide.
         on : str or list
             The keys: a column name, or a list of names and of pairs ``("<left>", "<right>")``. Keys of
-            different types are compared in the type that Spark would use. A null key never
-            matches.
+            different types are compared in the type that Spark would use. A null key never matches.
         window : Tumbling, Sliding or Session, optional
             The window of a pair, such as ``hr.tumbling("10 seconds")``. Every window that contains both
             rows emits the pair when it closes; a session spans the rows of both streams. Event times are
             those of the watermarks, unless the window names a column that both streams have.
         how : {"inner", "left", "right", "full", "semi", "anti"}
             Which rows without a partner are emitted too, with nulls for the other stream. ``"semi"`` gives
-            left rows that have a partner, ``"anti"`` those that have none; neither is possible with a
-            window. Spark's other spellings mean the same: ``"outer"``, ``"left_outer"`` and so on.
+            left rows that have a partner, ``"anti"`` those that have none; neither goes with a window.
+            Spark's other spellings mean the same: ``"outer"``, ``"left_outer"`` and so on.
         between : tuple of two durations, optional
-            The left row's time less the right row's time, least and most, both inclusive:
-            ``("0 seconds", "1 hour")`` matches left rows up to an hour after their partner. Pairs come out
+            Least and most of the left row's time less the right row's, both inclusive. With
+            ``("0 seconds", "1 hour")`` left rows match up to an hour after their partner. Pairs come out
             at once. Rows without a partner come out once the watermark excludes one.
         retain : duration, optional
             Rows of the two streams match if they are at most this far apart in event time. It bounds the
@@ -88,11 +85,9 @@ class Joining:
             A timestamp of the right stream. A right row matches left rows from its own event time until
             that time, both inclusive: bids and an open auction. Not for ``"right"`` and ``"full"``.
         where : str, Column or list of them, optional
-            Conditions beside equal keys, without a window. One over the columns of both streams is possible
-            in an inner join only.
+            Conditions beside equal keys, without a window; over both streams in an inner join only.
         times : tuple of two columns, optional
-            The event times of the left and of the right stream, where they are not the watermarks' columns.
-            For ``between``, ``retain`` and ``until``.
+            Event times for ``between``, ``retain`` and ``until``, if they are not the watermarks'.
 
         Returns
         -------
@@ -109,23 +104,16 @@ class Joining:
         >>> views.join(sales, on=[("user", "buyer")], window=hr.tumbling("10 seconds"))
         DataFrame[user: string, window: struct<start:timestamp,end:timestamp>, page: string, ts: timestamp,
         amount: double, paid: timestamp]
-        >>> near = views.join(sales, on=[("user", "buyer")], between=("-1 hour", "0 hours"))
-        >>> near.columns
+        >>> views.join(sales, on=[("user", "buyer")], between=("-1 hour", "0 hours")).columns
         ['user', 'page', 'ts', 'amount', 'paid']
         """
         left, right = self._sides(other, times, "join")
         store, name = self._store_and_name(other)
-        if window is None:
-            matching = spelled_matching(how)
-            conditions = conditions_of(left.df, right.df, where, matching)
-            request = StreamJoinRequest(left, right, on, matching, between, retain, name, store)
-            return conditions.above(build(replace(request, until=until, where=conditions)))
-        if any(other is not None for other in (between, retain, until, where)):
-            raise QueryError(
-                "window= goes with on= and how= only",
-                hint="leave between=, retain=, until= and where= out, or leave the window out",
-            )
-        return build(JoinRequest(left, right, on, window, spelled(how), name, store))
+        if window is not None:
+            _alone(between, retain, until, where)
+            return build(JoinRequest(left, right, on, window, spelled(how), name, store))
+        request = StreamJoinRequest(left, right, on, spelled_matching(how), between, retain, name, store)
+        return _with_conditions(replace(request, until=until), where)
 
     def history(
         self,
@@ -245,3 +233,19 @@ class Joining:
     def _store_and_name(self, other: Joining) -> tuple[StoreName, str | None]:
         store = other.store_name if self.store_name == "auto" else self.store_name
         return store, self.operator_name or other.operator_name
+
+
+def _alone(*options: object) -> None:
+    """Refuses options that do not go with a window."""
+    if any(option is not None for option in options):
+        raise QueryError(
+            "window= goes with on= and how= only",
+            hint="leave between=, retain=, until= and where= out, or leave the window out",
+        )
+
+
+def _with_conditions(
+    request: StreamJoinRequest, where: Condition | Sequence[Condition] | None
+) -> DataFrame:
+    conditions = conditions_of(request.left.df, request.right.df, where, request.how)
+    return conditions.above(build(replace(request, where=conditions)))

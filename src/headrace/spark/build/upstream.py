@@ -4,9 +4,9 @@ An upstream operator emits rows whose times lie behind its watermark: a window c
 passes its end, and again while its lateness lasts. How far behind they may lie is the operator's hold. The
 event time of a chained operator decides it:
 
-- the upstream operator's `window`, whose time is its end: the lateness;
-- any other column, such as the time of a joined row: the lateness and the width of every window below,
-  or how far apart in time an operator without a window joins rows.
+- For the upstream operator's `window`, whose time is its end, it is the lateness.
+- For any other column, such as the time of a joined row, it is the lateness and the width of every window
+  below, or how far apart in time an operator without a window joins rows.
 
 Over a stateful operator of Spark that delays rows, Spark's own watermarks decide, and nothing is held.
 """

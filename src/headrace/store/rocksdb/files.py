@@ -210,7 +210,7 @@ def _options(cache: rocksdict.Cache, buffers: rocksdict.WriteBufferManager) -> r
     options.set_write_buffer_manager(buffers)
     memtable = min(64 << 20, max(64 << 10, buffers.get_buffer_size() // 2))
     options.set_write_buffer_size(memtable)
-    # By the guide the first level is as large as level 0 grows before it is compacted; with the default of
+    # By the guide the first level is as large as level 0 grows before it is compacted. With the default of
     # 256 MB beside small memtables every compaction would write all of a small state anew.
     options.set_max_bytes_for_level_base(_LEVEL_0_FILES * memtable)
     options.set_target_file_size_base(max(_LEVEL_0_FILES * memtable // 10, _FILE_MIN))

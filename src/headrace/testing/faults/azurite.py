@@ -12,17 +12,17 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
-import os
 import shutil
 import socket
 import subprocess
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from email.utils import formatdate
 from http.client import HTTPConnection, HTTPException
 
 from headrace.clock import SYSTEM_CLOCK, wait_until
 from headrace.errors import HostUnavailable
+from headrace.testing.faults.environment import environment_of
 
 EXECUTABLE = "azurite-blob"
 START_WITHIN_MS = 60_000
@@ -88,19 +88,9 @@ class Azurite:
             "NO_PROXY": "127.0.0.1",
         }
 
-    @contextmanager
-    def environment(self) -> Iterator[None]:
+    def environment(self) -> AbstractContextManager[None]:
         """Sets `variables` in this process until the block ends."""
-        before = {name: os.environ.get(name) for name in self.variables}
-        os.environ.update(self.variables)
-        try:
-            yield
-        finally:
-            for name, value in before.items():
-                if value is None:
-                    del os.environ[name]
-                else:
-                    os.environ[name] = value
+        return environment_of(self.variables)
 
     def make_container(self, name: str) -> None:
         status = self._status("PUT", f"/{_ACCOUNT}/{name}?restype=container", _signed(name))

@@ -13,14 +13,14 @@ Threads: one per request; `requests` and `faults` may be used from any. Nothing 
 from __future__ import annotations
 
 import logging
-import os
 import socket
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 from urllib.request import Request, urlopen
 
+from headrace.testing.faults.environment import environment_of
 from headrace.testing.faults.faulty_blobs import Outcome
 
 BUCKET = "headrace-tests"
@@ -125,19 +125,9 @@ class S3Server:
             "NO_PROXY": "127.0.0.1",
         }
 
-    @contextmanager
-    def environment(self) -> Iterator[None]:
+    def environment(self) -> AbstractContextManager[None]:
         """Sets `variables` in this process until the block ends."""
-        before = {name: os.environ.get(name) for name in self.variables}
-        os.environ.update(self.variables)
-        try:
-            yield
-        finally:
-            for name, value in before.items():
-                if value is None:
-                    del os.environ[name]
-                else:
-                    os.environ[name] = value
+        return environment_of(self.variables)
 
     def _serve(self, environ: Environ, start_response: Callable[..., Any]) -> Iterable[bytes]:
         if self._is_away:

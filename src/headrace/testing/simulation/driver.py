@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from headrace.checkpoint.log import LocalLog
 from headrace.coordinator.placing.pins import Home, Pins
 from headrace.errors import HeadraceError, ReadBack, StateMissing, TryAgain
 from headrace.format.names import partition_prefix
@@ -20,6 +21,7 @@ from headrace.testing.simulation.stepped_crew import Crash
 from headrace.wire.contract import Summary, Ticket
 
 TRIES = 4  # of a task, as Spark has it
+PART_ROWS = 3  # of an Arrow batch: hosts without memory spill between two of them
 
 
 class Failed(Exception):
@@ -35,6 +37,7 @@ class Driver:
     mode: CommitMode
     location: str
     machines: Machines
+    hosts: list[Machine]  # of its application
     owners: list[Machine]  # by partition
     pins: Pins
     moves: int = 0
@@ -84,6 +87,7 @@ class Driver:
             results = exchange(transaction, self.model.rows(batch, partition))
             assert results == expected, f"batch {batch} gave {results}, not {expected}"
             summary: Summary = transaction.commit()
+            self._check_newest(machine, transaction.guard.run, batch, partition)
             return summary
 
         summary = self._call(machine, whole)
@@ -95,10 +99,17 @@ class Driver:
         self.pins.committed(QUERY, self.model.spec.name, home, summary)
         return True
 
+    def _check_newest(self, machine: Machine, run: int, batch: int, partition: int) -> None:
+        """No host acknowledges beside an entry of a later start, whose epoch may be acknowledged too."""
+        home = partition_prefix(QUERY, self.model.spec.name, partition)
+        entries = LocalLog.of(machine.disk, self.location, home).entries()
+        later = [entry for entry in entries if entry.run > run]
+        assert not later, f"run {run} acknowledged batch {batch} beside {later[-1]}"
+
     def _place(self, partition: int, base: int | None) -> Machine:
         """The owner of a partition. It may move, unless its base is only on the disk of its machine."""
         if self.machines.randomness.random() < 0.15:
-            owner, other = self.owners[partition], self.machines.randomness.choice(self.machines.all)
+            owner, other = self.owners[partition], self.machines.randomness.choice(self.hosts)
             is_same_disk = other.disk == owner.disk
             if is_same_disk or not self.pins.holds((QUERY, self.model.spec.name, partition), base):
                 self.moves += other is not owner
@@ -148,9 +159,9 @@ class Driver:
 
 
 def exchange(transaction: Any, rows: Rows) -> State:
-    """Sends the rows of a task and reads its results."""
-    if rows:
-        transaction.apply(batch_of(rows))
+    """Sends the rows of a task in parts, and reads its results."""
+    for start in range(0, len(rows), PART_ROWS):
+        transaction.apply(batch_of(rows[start : start + PART_ROWS]))
     return state_of(transaction.finish([]))
 
 

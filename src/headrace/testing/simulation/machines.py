@@ -1,5 +1,8 @@
 """Simulated machines: each has a disk and a host; two may share a disk. Jobs of all hosts interleave.
 
+A new application has hosts of its own. Those of the application before may go on beside them, over the same
+disks: they were silent for a while, and know nothing of the new ones.
+
 Invariants: while a request of one host is under way, jobs of the same host run, and jobs of hosts that are
 not waiting themselves. So the end of a host never passes through the calls of another.
 Threads: one.
@@ -11,12 +14,15 @@ import random
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
 from headrace.blob.base import Blobs
+from headrace.checkpoint.steps import Moment
 from headrace.host.state.service import PartitionService
 from headrace.host.state.upkeep import Upkeep
+from headrace.store.base.budget import SHARE_MIN
 from headrace.testing.clock import ManualClock
 from headrace.testing.faults.faulty_blobs import FaultyBlobs
 from headrace.testing.faults.simulated_storage import SimulatedLocations, SimulatedStorage
@@ -26,23 +32,45 @@ from headrace.testing.simulation.weather import Weather
 T = TypeVar("T")
 
 
+@dataclass(frozen=True)
+class Memory:
+    """A host's limit, and the least share of a partition."""
+
+    limit_bytes: int = 64 << 20
+    share_min: int = SHARE_MIN
+
+
+NO_MEMORY = Memory(1, 1)  # every part of a batch is spilled before the next one
+
+
 class Machine:
     """One disk, and the host that runs now."""
 
-    def __init__(self, world: Machines, disk: Path, *, fsync: bool) -> None:
-        self._world, self.disk, self.fsync = world, disk, fsync
+    def __init__(self, world: Machines, disk: Path, memory: Memory, *, fsync: bool) -> None:
+        self._world, self.disk, self._memory, self.fsync = world, disk, memory, fsync
         self.boots = 0
         self.boot()
+
+    def beside(self) -> Machine:
+        """The same machine with the host of another application."""
+        return Machine(self._world, self.disk, self._memory, fsync=self.fsync)
 
     def boot(self) -> None:
         """A new host; the one before it has ended with its jobs."""
         world = self._world
         self.boots += 1
         self.jobs = SteppedJobs(world.randomness)
-        crew = stepped_crew(self.jobs, world.clock, world.weather.probe)
+        crew = stepped_crew(self.jobs, world.clock, self._probe)
         locations = SimulatedLocations(self.disk, world.storage, self._faulty, world.clock)
         upkeep = Upkeep(SteppedExecutor(self.jobs))
-        self.service = PartitionService(64 << 20, locations, crew, upkeep, fsync=self.fsync)
+        memory = self._memory
+        self.service = PartitionService(
+            memory.limit_bytes, locations, crew, upkeep, fsync=self.fsync, share_min=memory.share_min
+        )
+
+    def _probe(self, moment: Moment) -> None:
+        self._world.weather.probe(moment)
+        self._world.pause(self, moment)
 
     def _faulty(self, blobs: Blobs) -> Blobs:
         world = self._world
@@ -83,14 +111,38 @@ class Machines:
         self._active: list[Machine] = []
         shares_disk, fsync = randomness.random() < 0.3, randomness.random() < 0.2
         names = ["disk-0", "disk-0" if shares_disk else "disk-1"][: randomness.randint(1, 2)]
-        self.all = [Machine(self, folder / name, fsync=fsync) for name in names]
+        memory = NO_MEMORY if randomness.random() < 0.3 else Memory()
+        self.all = [Machine(self, folder / name, memory, fsync=fsync) for name in names]
+        self.revived: list[Machine] = []  # of an application that was replaced
+        self.meanwhile: Callable[[], None] | None = None  # runs while all hosts of an application pause
+
+    @property
+    def every(self) -> list[Machine]:
+        return [*self.all, *self.revived]
+
+    def replace(self, *, revives: bool) -> None:
+        """Hosts for a new application; those before end, or go on without notice."""
+        self.revived = self.all if revives else []
+        self.all = [machine.beside() for machine in self.all]
+
+    def pause(self, machine: Machine, moment: Moment) -> None:
+        """All hosts of the application are silent for a moment: a task was checked, and is not logged."""
+        if moment is not Moment.LOGGING or machine not in self.all or self.randomness.random() >= 0.02:
+            return
+        meanwhile, self.meanwhile = self.meanwhile, None
+        if meanwhile is None:  # one silence at a time
+            return
+        try:
+            meanwhile()
+        finally:
+            self.meanwhile = meanwhile
 
     def delay(self) -> None:
         """A request is under way."""
         self.weather.delay(self.clock, self._meanwhile, self.look)
 
     def look(self) -> None:
-        for machine in self.all:
+        for machine in self.every:
             if machine not in self._active or machine is self._active[-1]:
                 self._on(machine, machine.look)
 
@@ -100,7 +152,7 @@ class Machines:
 
     def _meanwhile(self) -> bool:
         """Runs another job while one waits for storage, unless that job needs a lock of the waiting one."""
-        free = [machine for machine in self.all if self._may_run(machine)]
+        free = [machine for machine in self.every if self._may_run(machine)]
         return bool(free) and self.step(self.randomness.choice(free))
 
     def _may_run(self, machine: Machine) -> bool:

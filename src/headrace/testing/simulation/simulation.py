@@ -4,10 +4,12 @@ One seed is one simulated query: a few batches in one of the commit modes, with 
 Requests are applied or not, reported or not, slow, or late and out of order
 (`testing/simulation/weather.py`). Background jobs of all hosts run in any order, also while others wait for
 storage. A host ends at any moment of the pipeline or at any request; steps stall; tasks are given up and
-commit later. A driver that was replaced goes on; partitions move between machines; a local disk is full,
-lost, or torn by a power loss. No Spark, no threads, no clock.
+commit later. A driver that was replaced goes on, on the hosts of the new one or on its own beside them;
+an application is silent in the middle of a batch, and a new one takes over. Partitions move between
+machines; a local disk is full, lost, or torn by a power loss. No Spark, no threads, no clock.
 
-Every batch must emit what a plain dict gives. A published version never changes. Only the loss of a local
+Every batch must emit what a plain dict gives. A published version never changes. No host acknowledges a
+batch beside a log entry of a later start. Only the loss of a local
 disk loses a batch, only the last one, and `decide` withdraws only that one. At the end the state on shared
 storage alone equals the model's.
 """
@@ -18,6 +20,7 @@ import random
 import shutil
 import tempfile
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -55,21 +58,25 @@ class Simulation:
         self.machines = Machines(self.folder, draw, self.storage, self.weather)
         self.driver = self._driver(1)
         self.stale: Driver | None = None  # a driver that was replaced and goes on
+        self.machines.meanwhile = self._replaced
 
     def _driver(self, number: int) -> Driver:
         """The first driver of an application: it has no record of which machine has which partition."""
         owners = [self.randomness.choice(self.machines.all) for _ in range(self.model.partitions)]
         pins = Pins(lambda location: self.storage)
-        return Driver(number, self.model, self.mode, self.storage.root, self.machines, owners, pins)
+        hosts = list(self.machines.all)
+        return Driver(number, self.model, self.mode, self.storage.root, self.machines, hosts, owners, pins)
 
     # ── machines ─────────────────────────────────────────────────────────────────────────────
 
     def trouble(self) -> None:
         """The faults between two batches."""
         draw, machine = self.randomness, self.randomness.choice(self.machines.all)
+        if self.machines.revived and draw.random() < 0.5:
+            self._haunt()
         self.machines.clock.advance_ms(draw.choice((0.0, 300.0, 3_000.0)))
         for _ in range(draw.randint(0, 4)):
-            self.machines.step(draw.choice(self.machines.all))
+            self.machines.step(draw.choice(self.machines.every))
         if draw.random() < 0.05:
             self.machines.clock.advance_ms(STALL_MS)
             self.machines.look()
@@ -97,7 +104,7 @@ class Simulation:
             torn = machine.tear_files(self.randomness)
             self.met["torn"] += torn
             self.disk_lost = self.disk_lost or torn > 0
-        for each in self.machines.all:
+        for each in self.machines.every:
             if each.disk == machine.disk:
                 each.boot()
 
@@ -105,16 +112,37 @@ class Simulation:
 
     def restart(self) -> None:
         """A new start, in this application or in a new one; the driver before it may go on."""
+        is_same, goes_on = self.randomness.random() < 0.7, self.randomness.random() < 0.5
+        if is_same:
+            self._start(list(self.driver.owners), self.driver.pins, goes_on=goes_on)
+        else:
+            self._new_application(goes_on=goes_on)
+
+    def _new_application(self, *, goes_on: bool) -> None:
+        """New hosts on the same machines; they first publish what is in the logs."""
+        self.machines.replace(revives=goes_on)
+        self.met["applications"] += 1
+        self._start(goes_on=goes_on)
+        self.publish_logs()
+
+    def _start(
+        self, owners: list[Machine] | None = None, pins: Pins | None = None, *, goes_on: bool
+    ) -> None:
         before = self.driver
         self.driver = self._driver(before.number + 1)
         self.driver.spark, self.driver.begun = before.spark, list(before.begun)
+        self.driver.owners, self.driver.pins = owners or self.driver.owners, pins or self.driver.pins
+        self.stale = before if goes_on else None
         self.met["starts"] += 1
         self.met["moves"] += before.moves
-        self.stale = before if self.randomness.random() < 0.5 else None
-        if self.randomness.random() < 0.7:
-            self.driver.owners, self.driver.pins = list(before.owners), before.pins
-        else:
-            self.publish_logs()
+
+    def _replaced(self) -> None:
+        """An application is silent for a moment, in the middle of a batch, and another one takes over."""
+        if self.driver.spark == self.model.batches - 1:
+            return
+        self.met["silences"] += 1
+        self._new_application(goes_on=True)
+        self._tried(self.batch)
 
     def _haunt(self) -> None:
         """The driver that was replaced runs one more batch, until a host refuses it."""
@@ -135,20 +163,38 @@ class Simulation:
         for _ in range(ATTEMPTS_MAX * self.model.batches):
             if self.driver.spark == self.model.batches - 1:
                 break
-            try:
-                self.trouble()
-                self.batch(self.driver.spark + 1)
-            except Failed:
-                self.restart()
-            except StateMissing:
-                self.reconcile()
+            self._tried(self.trouble)
+            self._tried(self.batch)
         self.weather.clear()
         assert self.driver.spark == self.model.batches - 1, f"stuck after batch {self.driver.spark}"
         self.verify()
 
-    def batch(self, number: int) -> None:
-        self.driver.run(number)
-        if self.randomness.random() > 0.1:  # else Spark ends before it logs the commit, and replays
+    def _tried(self, run: Callable[[], None]) -> None:
+        """Runs faults or a batch; then the driver is restarted or repaired, unless it was replaced."""
+        driver = self.driver
+        try:
+            run()
+        except Exception as error:
+            if not is_ours(error):
+                raise
+            if driver is not self.driver:
+                self.stale = None
+            elif isinstance(error, StateMissing):
+                self.reconcile()
+            elif isinstance(error, Failed):
+                self.restart()
+            else:
+                raise
+
+    def batch(self) -> None:
+        """The next batch. Its driver is stale if it was replaced meanwhile."""
+        driver, number = self.driver, self.driver.spark + 1
+        if number == self.model.batches:
+            return
+        driver.run(number)
+        if driver is not self.driver:
+            driver.spark = number
+        elif self.randomness.random() > 0.1:  # else Spark ends before it logs the commit, and replays
             self.driver.spark, self.disk_lost = number, False
         elif self.randomness.random() < 0.5:
             self.restart()
@@ -171,6 +217,7 @@ class Simulation:
         self.met["lost"] += 1
         self.restart()
         self.driver.spark, self.disk_lost, self.stale = driver.spark - 1, False, None
+        self.machines.revived = []
 
     def publish_logs(self) -> None:
         """Finishes what is in the logs of the machines, in calm weather, as `hr.start` does."""
@@ -201,7 +248,7 @@ class Simulation:
         """Checks that shared storage alone has the state once everything is published."""
         self._boot_all()
         self.restart()
-        self.stale = None
+        self.stale, self.machines.revived = None, []
         ready = [self._settle(number, owner) for number, owner in enumerate(self.driver.owners)]
         if not all(ready):
             self.reconcile()
