@@ -24,7 +24,7 @@ from pyspark.sql.datasource import (
 
 from headrace.errors import QueryError
 from headrace.inspect.columns import EVENT_TIME, SLICE, WINDOW
-from headrace.inspect.rows import table_spec
+from headrace.inspect.forms import table_spec
 from headrace.inspect.selection import Selection, micros, selected_keys
 from headrace.inspect.table import StateTable
 
