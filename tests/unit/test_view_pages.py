@@ -125,7 +125,8 @@ def test_an_operator_has_a_page_with_its_state_by_key(
     view: View, browser: Browser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = pa.table({"user": ["ann", "bob"], "n": [3, 4]})
-    monkeypatch.setattr(state, "state_batches", lambda checkpoint, operator: table.to_batches())
+    rows = state.Rows(["user"], [], table.to_batches())
+    monkeypatch.setattr(state, "opened", lambda *_: (one for one in [rows]))
     browser.open(f"{view.url}operator?query=q&operator=counts")
     text = browser.until_text("each row changes one state row")
     assert "tumbling, 1 min" in text
