@@ -54,7 +54,7 @@ class Model(Protocol):
     inputs: tuple[Field, ...]
     timed: bool
 
-    def taken(self, rows: list[Row], before: list[Row]) -> list[Row]:
+    def accepts(self, rows: list[Row], before: list[Row]) -> list[Row]:
         """The rows of an epoch that the operator may get, after those before."""
 
     def table(self, rows: list[Row]) -> Table:
@@ -67,7 +67,7 @@ class Plain:
     inputs: tuple[Field, ...] = (Field("v0", "int64"),)
     timed = False
 
-    def taken(self, rows: list[Row], before: list[Row]) -> list[Row]:
+    def accepts(self, rows: list[Row], before: list[Row]) -> list[Row]:
         return rows
 
 
@@ -87,17 +87,17 @@ class DistinctModel(Plain):
 
 
 class Changing(Plain):
-    """Rows that are taken back were there."""
+    """Rows that are taken back were present before."""
 
     sign = "v1"
     inputs = (Field("v0", "int64"), Field("v1", "int64"))
 
-    def taken(self, rows: list[Row], before: list[Row]) -> list[Row]:
-        there = living(before)
+    def accepts(self, rows: list[Row], before: list[Row]) -> list[Row]:
+        present = living(before)
         allowed = []
         for key, value, is_new in rows:
-            if is_new or there[key, value]:
-                there[key, value] += 1 if is_new else -1
+            if is_new or present[key, value]:
+                present[key, value] += 1 if is_new else -1
                 allowed.append((key, value, is_new))
         return allowed
 
@@ -167,7 +167,7 @@ class JoinModel(Plain):
 
 
 def living(rows: Iterable[Row]) -> Counter[tuple[int, int]]:
-    """How often each row is there."""
+    """How often each row is present."""
     counts: Counter[tuple[int, int]] = Counter()
     for key, value, is_new in rows:
         counts[key, value] += 1 if is_new else -1
@@ -249,7 +249,7 @@ def test_every_version_reads_back_as_the_model(
     with tempfile.TemporaryDirectory() as folder:
         lab, done, versions = StoreLab(spec, Path(folder), share), list[Row](), []
         for rows, step in epochs:
-            allowed = model.taken(rows, done)
+            allowed = model.accepts(rows, done)
             if step == "reopen":
                 lab.reopen()
             play(lab, allowed, commit=step != "break")

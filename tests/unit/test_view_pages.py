@@ -21,8 +21,10 @@ from headrace.monitor.journal import Journal
 from headrace.monitor.records import Record, application, ended, event
 from headrace.pages import state
 from headrace.pages.feed import Elsewhere, Feed, Here, Recorded
+from headrace.pages.series import LANES, lanes_of
 from headrace.pages.server import View
 from headrace.testing.browser.chromium import Browser, chromium
+from headrace.wire.contract import Span
 
 needs_browser = pytest.mark.skipif(chromium() is None, reason="chromium is not installed on this machine")
 
@@ -106,6 +108,14 @@ def test_a_page_loads_updates_and_asks_nobody_else(view: View, journal: Journal,
     assert "see its log" in browser.until_text("the host ended (pid 7)")
     assert browser.hosts == {"127.0.0.1"}
     assert browser.errors == []
+
+
+def test_lanes_for_reads_ahead_are_there_where_they_happen(journal: Journal) -> None:
+    feed = Feed(Here(journal))
+    assert lanes_of(feed.picture().query()) == LANES
+    spans = (Span("read", START_MS, START_MS + 5), Span("prefetch", START_MS - 9, START_MS))
+    journal.add(batch_record(12, spans=spans))
+    assert lanes_of(Feed(Here(journal)).picture().query()) == (*LANES[:-2], "prefetch", *LANES[-2:])
 
 
 @needs_browser

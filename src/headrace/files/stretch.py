@@ -20,6 +20,6 @@ class Stretch:
 
     def take(self) -> Stretch:
         """The stretch so far; it begins again empty."""
-        taken = Stretch(self.start_ms, self.end_ms)
+        whole = Stretch(self.start_ms, self.end_ms)
         self.start_ms, self.end_ms = None, 0.0
-        return taken
+        return whole
