@@ -6,7 +6,6 @@ Threads: one reader per object.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -70,7 +69,7 @@ class BagTableRows:
     def sections(self) -> list[int]:
         return self.stored.open_sections()
 
-    def sources(self, section: int) -> Sequence[Source]:
+    def sources(self, section: int) -> list[Source]:
         return [(segment, section) for segment in self.stored.segments if section in segment.sections]
 
     def read(self, section: int, read: Read) -> pa.RecordBatch:

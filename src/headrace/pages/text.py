@@ -15,7 +15,6 @@ from headrace.monitor.picture.words import clock_time, count, duration, size, sp
 from headrace.pages.look import OPERATOR_COLOURS
 
 RATE_OVER_MS = 10_000
-LAG_MAX_S = 30 * 86400  # a larger lag means event times of another age than the clock's
 EVENTS_SHOWN = 8
 
 
