@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.errors import QueryError
-from headrace.inspect.batches import accumulator_columns
-from headrace.inspect.columns import SIDE_NAME, SIDES, TableColumn, accumulator_parts, table_columns
+from headrace.inspect.shown.batches import accumulator_columns
+from headrace.inspect.shown.columns import SIDE_NAME, SIDES, TableColumn, accumulator_parts, table_columns
 from headrace.plan.shown import ShownColumn
 from headrace.plan.spec import SIDE, TIME, OperatorSpec
 from headrace.plan.types import arrow_type

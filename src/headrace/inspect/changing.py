@@ -12,8 +12,8 @@ from functools import cached_property
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.inspect.batches import kept_batch, state_schema
 from headrace.inspect.rows import FoldRows, Held, Read
+from headrace.inspect.shown.batches import kept_batch, state_schema
 from headrace.plan.spec import OperatorSpec
 from headrace.plan.work.changes.retracting import Retracting
 from headrace.row.layout import RowLayout

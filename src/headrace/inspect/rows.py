@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.inspect.batches import fold_batch, kept_batch
+from headrace.inspect.shown.batches import fold_batch, kept_batch
 from headrace.kernels.sessions.rows import newest_order
 from headrace.plan.choice import adds
 from headrace.plan.spec import OperatorSpec

@@ -16,9 +16,9 @@ from functools import lru_cache
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.inspect.batches import accumulator_columns, state_columns
-from headrace.inspect.finalise import estimates, finalised
-from headrace.inspect.packed import packed_kind, unpacked
+from headrace.inspect.shown.batches import accumulator_columns, state_columns
+from headrace.inspect.shown.finalise import estimates, finalised
+from headrace.inspect.shown.packed import packed_kind, unpacked
 from headrace.plan.shown import ShownColumn
 from headrace.plan.spec import LEFT, SIDE, TIME, WINDOW_END, WINDOW_START, Accumulator, Field, OperatorSpec
 from headrace.plan.types import arrow_type, is_packed
