@@ -18,8 +18,16 @@ Examples
 
 from importlib import import_module
 from typing import TYPE_CHECKING
+from zipimport import zipimporter
 
 from headrace.errors import HeadraceError, QueryError, SettingError
+
+if __spec__ is not None and isinstance(__spec__.loader, zipimporter):  # spark-submit --py-files
+    raise ImportError(
+        f"Headrace cannot run from the archive {__spec__.loader.archive}: its kernels must be files. "
+        "Ship a packed environment with spark-submit --archives instead, or install it on every machine "
+        "(docs/howto/cluster.md)."
+    )
 
 if TYPE_CHECKING:
     from headrace.spark.api.builder import Stream, stream

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,19 @@ def test_a_worker_without_the_package_answers_in_one_sentence(tmp_path: Path) ->
     assert "headrace_totals" in done.stdout
     assert "lacks Headrace" in done.stdout
     assert len(done.stdout.splitlines()) == 1
+
+
+def test_an_archive_of_the_package_names_what_to_do_instead(tmp_path: Path) -> None:
+    """`spark-submit --py-files headrace.zip` puts the archive on the path of driver and workers."""
+    package = Path(hr.__file__).parent
+    with zipfile.ZipFile(tmp_path / "headrace.zip", "w") as archive:
+        for name in ("__init__.py", "errors.py"):
+            archive.write(package / name, f"headrace/{name}")
+    script = f"import sys; sys.path.insert(0, {str(tmp_path / 'headrace.zip')!r}); import headrace"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("ImportError: Headrace cannot run from the archive")
+    assert "--archives" in last
 
 
 @pytest.mark.parametrize(

@@ -80,6 +80,10 @@ def test_state_is_found_by_key(measured: Case) -> None:
     assert "ann" in html
     assert "12.0" in html, "ann's sum over both batches"
     assert "bob" not in html
+    assert "1 rows shown, 1 looked at" in html, "a key is looked up"
+    assert "2 rows shown, 2 looked at" in browse(str(measured.checkpoint), "totals", "", ROWS_SHOWN)
+    assert "bob" in browse(str(measured.checkpoint), "totals", "bo", ROWS_SHOWN), "a part of a key"
+    assert "none of 2 rows" in browse(str(measured.checkpoint), "totals", "12.0", 5), "a value is no key"
     assert "missing" in browse(str(measured.checkpoint), "missing", "", 5), "the error names it"
 
 

@@ -142,6 +142,32 @@ def test_a_lookup_reads_only_the_partition_of_its_key(case: Case) -> None:
     assert [row["n"] for batch in reader.read(only) for row in batch.to_pylist()] == [1]
 
 
+def test_values_of_any_type_are_those_of_the_results(case: Case) -> None:
+    case.feed(("ann", 1, 1.5), ("bob", 2, 2.5), (None, 3, 3.5))
+    amount = F.col("amount")
+    values = {
+        "items": F.array(amount, F.lit(None), amount + 1),
+        "texts": F.array(F.col("user"), F.lit(""), F.lit("é" * 40)),
+        "flags": F.array(amount > 2, F.lit(None)),
+        "bytes": F.array(*(F.lit(n).cast("tinyint") for n in range(70))),
+        "days": F.array(F.lit("2024-02-29").cast("date"), F.lit(None)),
+        "decimals": F.array(amount.cast("decimal(10,2)"), (-amount).cast("decimal(10,2)")),
+        "wide": F.array((-amount).cast("decimal(38,4)"), F.lit("1e20").cast("decimal(38,4)")),
+        "waits": F.array(F.expr("INTERVAL '1 02:03:04.5' DAY TO SECOND")),
+        "entries": F.create_map(F.lit("at"), F.struct("amount", F.array("ts", F.lit(None)).alias("times"))),
+        "nested": F.array(F.array(F.struct(F.col("user").alias("a"), F.lit(None).cast("int").alias("b")))),
+    }
+    rows = case.source().select("user", "amount", *(value.alias(name) for name, value in values.items()))
+    newest = {name: hr.max_by(name, "amount") for name in values}
+    results = hr.stream(rows).name("any").groupBy(F.array("user").alias("who")).agg(**newest)
+    emitted = case.run(results)
+    table = state(case, operator="any")
+    assert [f.dataType.simpleString() for f in table.schema] == [
+        f.dataType.simpleString() for f in results.schema
+    ]
+    assert plain(table) == [row[1:] for row in emitted]
+
+
 def test_kept_rows_are_shown_as_they_are(case: Case) -> None:
     case.feed(("a", 1, 1.0), ("a", 2, 2.0), ("b", 3, 4.0))
     left = hr.stream(case.source()).withWatermark("ts", "1 minute")

@@ -11,6 +11,7 @@ from headrace.coordinator.progress import total, with_hidden
 from headrace.monitor.journal import Journal
 from headrace.monitor.records import Record, application, batch, event, query
 from headrace.wire.contract import Hidden, Span, Summary
+from headrace.wire.state_reads import StateReads
 
 BATCHES, EVERY_MS, PARTITIONS = 120, 1000, 4
 
@@ -107,6 +108,21 @@ def done(shape: Shape, number: int, partition: int, slow: float, draw: random.Ra
     behind = [Span("seal", began, began + seal), Span("upload", began + seal, began + seal + upload)]
     if number % 9 == partition:
         behind.append(Span("compaction", began, began + 420))
+    reads = StateReads()
+    if shape.store == "rmw":
+        behind.append(Span("prefetch", at - int(90 * load), at + 60))
+        rows = int(0.04 * shape.rows)
+        reads = StateReads(
+            wait_ms=18.0 * load,
+            looked_up=rows,
+            hits=int(0.95 * rows),
+            blocks=40,
+            bytes=40 << 16,
+            lookahead="stage",
+            hints=2 * rows,
+            fetched=rows,
+            in_vain=rows // 50,
+        )
     made = summary(
         partition,
         number,
@@ -125,6 +141,7 @@ def done(shape: Shape, number: int, partition: int, slow: float, draw: random.Ra
         watermark_ms=at - int(7000 + 1500 * draw.random()),
         store=shape.store,
         segments=6 + number % 9,
+        reads=reads,
         spans=tuple(spans),
     )
     return with_hidden(made, Hidden(number, float(seal), float(upload), 4.0, tuple(behind)))

@@ -57,6 +57,7 @@ STOREYS = (
     "jvm",
     "checkpoint",
     "recovery",
+    "inspect.shown",
     "inspect",
     "edit",
     "compactor",

@@ -126,8 +126,12 @@ def test_the_door_reads_ahead_while_rows_wait_for_their_block(query: Query) -> N
 def test_hints_before_the_batch_leave_nothing_to_read(query: Query) -> None:
     assert query.hint(range(150))
     assert wait_until(query.read, 20_000, 5)
-    reads = query.batch(range(150), "stage").reads
+    summary = query.batch(range(150), "stage")
+    reads = summary.reads
     assert (reads.looked_up, reads.misses, reads.blocks) == (reads.hits, 0, 0)
+    assert [span.phase for span in summary.spans or ()].count("prefetch") == 1, (
+        "the timeline has a lane for it"
+    )
     assert reads.hits > 100
     assert reads.slack_ms > 0
     assert reads.slowest_fetch_ms > 0

@@ -22,7 +22,7 @@ from headrace.plan.options import CommitMode
 from headrace.row.arrays import I64
 from headrace.testing import ManualClock
 from headrace.testing.faults.measured_blobs import MeasuredBlobs
-from headrace.wire.contract import Ticket
+from headrace.wire.contract import Span, Ticket
 from headrace.wire.state_reads import StateReads
 
 OPERATORS, PARTITIONS, MEMORY = 3, 8, 64 << 20
@@ -36,6 +36,7 @@ class Machine:
         self._start, self._shared, self._commit = start, str(folder / "state"), commit
         self.blobs: list[MeasuredBlobs] = []
         self.reads: list[StateReads] = []  # as progress has them
+        self.fetches: list[Span] = []  # as the timeline has them
         self.service: PartitionService = open_service(MEMORY, folder / start, wrap=self._far)
 
     def _far(self, blobs: Blobs) -> Blobs:
@@ -61,7 +62,9 @@ class Machine:
         transaction = self.service.begin(replace(ticket, commit=self._commit))
         transaction.apply(batch_of(spec, keys, hashes_of(keys)))
         counts = [batch.column(batch.num_columns - 2) for batch in transaction.finish([])]
-        self.reads.append(transaction.commit().reads)
+        summary = transaction.commit()
+        self.reads.append(summary.reads)
+        self.fetches.extend(span for span in summary.spans or () if span.phase == "fetch")
         return sum(int(np.sum(np.asarray(column))) for column in counts)
 
     def counts(self) -> Counter[str]:
@@ -91,6 +94,8 @@ def first_batches(folder: Path, touched: I64) -> tuple[list[Counter[str]], int, 
     nbytes, counts = machine.blobs[0].nbytes(), [machine.counts()]
     assert 0 < sum(read.requests for read in machine.reads) <= counts[0]["range"], "a compaction adds more"
     assert 0 < sum(read.fetched_bytes for read in machine.reads) < nbytes
+    assert machine.fetches
+    assert all(span.start_ms <= span.end_ms for span in machine.fetches)
     machine.batch(LOADED + 1, touched)
     counts.append(machine.counts())
     machine.service.close()

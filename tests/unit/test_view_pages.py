@@ -21,8 +21,10 @@ from headrace.monitor.journal import Journal
 from headrace.monitor.records import Record, application, ended, event
 from headrace.pages import state
 from headrace.pages.feed import Elsewhere, Feed, Here, Recorded
+from headrace.pages.series import LANES, lanes_of
 from headrace.pages.server import View
 from headrace.testing.browser.chromium import Browser, chromium
+from headrace.wire.contract import Span
 
 needs_browser = pytest.mark.skipif(chromium() is None, reason="chromium is not installed on this machine")
 
@@ -108,6 +110,14 @@ def test_a_page_loads_updates_and_asks_nobody_else(view: View, journal: Journal,
     assert browser.errors == []
 
 
+def test_lanes_for_reads_ahead_are_there_where_they_happen(journal: Journal) -> None:
+    feed = Feed(Here(journal))
+    assert lanes_of(feed.picture().query()) == LANES
+    spans = (Span("read", START_MS, START_MS + 5), Span("prefetch", START_MS - 9, START_MS))
+    journal.add(batch_record(12, spans=spans))
+    assert lanes_of(Feed(Here(journal)).picture().query()) == (*LANES[:-2], "prefetch", *LANES[-2:])
+
+
 @needs_browser
 def test_a_new_operator_and_the_end_of_a_query_are_shown(
     view: View, journal: Journal, browser: Browser
@@ -125,7 +135,8 @@ def test_an_operator_has_a_page_with_its_state_by_key(
     view: View, browser: Browser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = pa.table({"user": ["ann", "bob"], "n": [3, 4]})
-    monkeypatch.setattr(state, "state_batches", lambda checkpoint, operator: table.to_batches())
+    rows = state.Rows(["user"], [], table.to_batches())
+    monkeypatch.setattr(state, "opened", lambda *_: (one for one in [rows]))
     browser.open(f"{view.url}operator?query=q&operator=counts")
     text = browser.until_text("each row changes one state row")
     assert "tumbling, 1 min" in text

@@ -57,7 +57,8 @@ def test_the_page_of_an_operator(
     view: View, browser: Browser, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = pa.table({"user": ["ann", "bob", "eve"], "n": [812, 790, 3], "total": [9144.5, 8021.0, 12.25]})
-    monkeypatch.setattr(state, "state_batches", lambda checkpoint, operator: table.to_batches())
+    rows = state.Rows(["user"], [], table.to_batches())
+    monkeypatch.setattr(state, "opened", lambda *_: (one for one in [rows]))
     browser.open(f"{view.url}operator?query=q&operator=per-user")
     assert "the fullest, partition 1, got" in browser.until_text("each row changes one state row")
     browser.until("globalThis.Bokeh?.documents[0]?.get_model_by_name('key') !== undefined")

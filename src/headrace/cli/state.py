@@ -6,6 +6,7 @@ Modules that read state are imported by the commands, so that `--help` is quick.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headrace.cli.tables import AsJson, as_text, fail, print_rows
+from headrace.clock import SYSTEM_CLOCK
 from headrace.errors import HeadraceError, QueryError
 
 if TYPE_CHECKING:
@@ -26,7 +28,8 @@ Checkpoint = Annotated[str, typer.Argument(help="The query's checkpoint location
 Operator = Annotated[str, typer.Argument(help="The operator's name.")]
 Version = Annotated[int | None, typer.Option(help="Read the state after this batch; newest by default.")]
 Key = Annotated[list[str] | None, typer.Option(help="Only rows of a key, as column=value; repeatable.")]
-_LISTED = ["operator", "work", "window", "store", "version", "rows", "bytes", "files"]
+_LISTED = ["operator", "work", "window", "store", "version", "age", "rows", "bytes", "files"]
+_VERSIONS = ["version", "age", "closed through", "rows", "bytes", "files", "late_rows"]
 Limit = Annotated[int, typer.Option(help="The most rows to show; 0 for all.")]
 
 
@@ -41,9 +44,9 @@ def list_operators(
 
     with _opened(checkpoint) as state:
         if operator is None:
-            print_rows(operator_rows(state), as_json, _LISTED)
+            print_rows(_readable(operator_rows(state), as_json), as_json, _LISTED)
         else:
-            print_rows(version_rows(state, operator), as_json)
+            print_rows(_readable(version_rows(state, operator), as_json), as_json, _VERSIONS)
 
 
 @app.command()
@@ -150,7 +153,7 @@ def stats(checkpoint: Checkpoint, operator: Operator, as_json: AsJson = False) -
     console = Console()
     console.print(
         f"{operator}: version {figures['version']}, {figures['rows']:,} rows, {figures['bytes']:,} bytes, "
-        f"{figures['files']} files, {figures['late_rows']:,} late rows"
+        f"{figures['files']} files, {figures['late_rows']:,} late rows, {age_of(figures['at'])} old"
     )
     print_rows(figures["partitions"], as_json=False)
     if figures["largest_keys"]:
@@ -179,6 +182,29 @@ class _opened:  # noqa: N801 (a context manager that reads as a verb)
         self._state.close()
         if isinstance(error, HeadraceError):
             fail(error)
+
+
+def _readable(rows: list[dict[str, Any]], as_json: bool) -> list[dict[str, Any]]:
+    """For people: rows with their age, and with the watermark as a time."""
+    if as_json:
+        return rows
+    return [row | {"age": age_of(row.get("at")), "closed through": _instant(row)} for row in rows]
+
+
+def age_of(at: datetime | None) -> str:
+    """How long ago a version's batch was planned."""
+    from headrace.monitor.picture.words import span
+
+    return "?" if at is None else span(max(0.0, SYSTEM_CLOCK.now_ms() / 1000 - at.timestamp()))
+
+
+def _instant(row: dict[str, Any]) -> str:
+    through_us = row.get("closed_through_us")
+    if through_us is None:
+        return ""
+    return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=through_us)).strftime(
+        "%Y-%m-%d %H:%M:%S"
+    )
 
 
 def _rows(table: StateTable | Changes, limit: int) -> Iterator[dict[str, Any]]:

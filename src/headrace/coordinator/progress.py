@@ -12,7 +12,8 @@ from headrace.wire.state_reads import NO_READS, StateReads, together
 SPANS_OF = 4  # partitions whose spans are reported, the slowest ones
 PARTS_MAX = 64  # partitions of a batch that are reported one by one, those with most rows first
 HIDDEN_PHASES = ("seal", "upload", "publish")
-BESIDE_PHASES = ("compaction", "remote", "open")  # no batch waits for these
+# No batch waits for these, or the wait is part of another phase.
+BESIDE_PHASES = ("compaction", "remote", "open", "prefetch", "fetch")
 
 
 @dataclass(frozen=True)

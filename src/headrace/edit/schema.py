@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.errors import QueryError
-from headrace.inspect.batches import accumulator_columns
-from headrace.inspect.columns import SIDE_NAME, SIDES, TableColumn, accumulator_parts, table_columns
+from headrace.inspect.shown.batches import accumulator_columns
+from headrace.inspect.shown.columns import SIDE_NAME, SIDES, TableColumn, accumulator_parts, table_columns
 from headrace.plan.shown import ShownColumn
 from headrace.plan.spec import SIDE, TIME, OperatorSpec
 from headrace.plan.types import arrow_type
@@ -51,7 +51,7 @@ class WriteSchema:
     def _folded(self) -> list[TableColumn]:
         """Keys, window, and for each part of an accumulator the column that the table has of it."""
         spec = self.spec
-        shown = {column.name: column for column in table_columns(spec)}
+        shown = {column.name: column for column in table_columns(spec, as_bytes=True)}
         values = [one.name for one in self._plain_results()]
         heads = [column for name, column in shown.items() if name not in self._value_names()]
         named = {shown[name].wire[0]: shown[name] for name in values}
@@ -81,7 +81,7 @@ class WriteSchema:
 
     @cached_property
     def _table(self) -> list[TableColumn]:
-        return table_columns(self.spec)
+        return table_columns(self.spec, as_bytes=True)
 
     def _kept(self) -> list[TableColumn]:
         return self._table

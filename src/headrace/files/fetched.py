@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
 
+from headrace.files.stretch import Stretch
+
 
 @dataclass
 class Fetched:
@@ -15,6 +17,9 @@ class Fetched:
     fetch_ms: float = 0.0  # in which readers waited for requests
     evicted_bytes: int = 0
 
+    def __post_init__(self) -> None:
+        self.stretch = Stretch()  # when requests ran; it is no count, so no field
+
     def add(self, more: Fetched) -> None:
         for field in fields(self):
             setattr(self, field.name, getattr(self, field.name) + getattr(more, field.name))
@@ -24,4 +29,5 @@ class Fetched:
         counts = replace(self)
         for field in fields(self):
             setattr(self, field.name, getattr(self, field.name) - getattr(counts, field.name))
+        counts.stretch = self.stretch.take()
         return counts

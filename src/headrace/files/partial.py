@@ -147,7 +147,7 @@ class PartialFile(OpenFile):
             with self._changed:  # what an error left
                 self._units[missing[self._units[missing] == COMING]] = ABSENT
                 self._changed.notify_all()
-            self._space.count(self, Fetched(fetch_ms=self._space.clock.monotonic_ms() - begun_ms))
+            self._space.count_fetch(self, self._space.clock.monotonic_ms() - begun_ms)
 
     def _fetch_range(self, first: int, end: int, state: int) -> None:
         start = first * UNIT_BYTES

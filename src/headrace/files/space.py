@@ -84,6 +84,12 @@ class PartialSpace:
             self.reads.add(more)
             file.fetched.add(more)
 
+    def count_fetch(self, file: PartialFile, lasted_ms: float) -> None:
+        """Counts requests that end now."""
+        self.count(file, Fetched(fetch_ms=lasted_ms))
+        with self._lock:
+            file.fetched.stretch.add(self.clock.now_ms(), lasted_ms)
+
     def wait(self, file: PartialFile, changed: threading.Condition) -> None:
         """Waits for a range that another thread fetches."""
         begun_ms = self.clock.monotonic_ms()

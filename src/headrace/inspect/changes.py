@@ -16,10 +16,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.inspect.batches import state_columns, state_schema
-from headrace.inspect.columns import as_table, schema_of
 from headrace.inspect.partition import PartitionState, ranges
 from headrace.inspect.rows import Between
+from headrace.inspect.shown.batches import state_columns, state_schema
+from headrace.inspect.shown.columns import as_table, schema_of
 from headrace.inspect.table import StateTable
 from headrace.plan.spec import HASH, WINDOW_START, Field, Fold, OperatorSpec
 from headrace.row.arrays import I64

@@ -101,6 +101,14 @@ class Checkpoint:
         """The batches that have an entry in one of Spark's logs."""
         return sorted(int(name) for name in self.files.list(folder) if name.isdecimal())
 
+    def planned_ms(self, batch: int) -> int | None:
+        """When Spark planned a batch, in milliseconds since 1970; None where its log has no such batch."""
+        lines = (self.files.read(f"{OFFSETS}/{batch}") or "").splitlines()
+        try:
+            return int(json.loads(lines[1])["batchTimestampMs"])
+        except (IndexError, ValueError, KeyError, TypeError):
+            return None
+
     def records(self) -> dict[str, OperatorRecord]:
         """The operators' records by name."""
         return stored_records(self.files)

@@ -6,6 +6,7 @@ Everything but the largest keys comes from records and manifests; no state row i
 from __future__ import annotations
 
 from collections import Counter
+from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
@@ -35,6 +36,7 @@ OPERATORS_SCHEMA = pa.schema(
         ("files", pa.int64()),
         ("late_rows", pa.int64()),
         ("location", pa.string()),
+        ("at", pa.timestamp("us", tz="UTC")),
     ]
 )
 
@@ -65,7 +67,14 @@ def _operator_row(state: State, name: str) -> dict[str, Any]:
     if not versions:
         return row
     manifests = read_manifests(state.blobs(name), complete[versions[-1]])
-    return row | {"versions": versions, "version": versions[-1]} | totals(manifests)
+    newest = {"versions": versions, "version": versions[-1], "at": planned_at(state, versions[-1])}
+    return row | newest | totals(manifests)
+
+
+def planned_at(state: State, version: int) -> datetime | None:
+    """When the batch of a version was planned."""
+    planned_ms = state.checkpoint.planned_ms(version)
+    return None if planned_ms is None else datetime.fromtimestamp(planned_ms / 1000, UTC)
 
 
 def totals(manifests: tuple[Manifest, ...]) -> dict[str, int]:
@@ -88,6 +97,7 @@ def version_rows(state: State, operator: str) -> list[dict[str, Any]]:
         row: dict[str, Any] = {
             "version": version,
             "run": manifests[0].run,
+            "at": planned_at(state, version),
             "closed_through_us": max(closed, default=None),
         }
         rows.append(row | totals(manifests))
@@ -104,6 +114,7 @@ def statistics(state: State, operator: str, retain: int = 20, largest: int = 10)
     return {
         "operator": operator,
         "version": table.version,
+        "at": planned_at(state, table.version),
         "committed": state.checkpoint.committed,
         "partitions": partitions,
         "largest_keys": largest_keys(state, operator, largest),

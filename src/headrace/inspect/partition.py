@@ -17,7 +17,8 @@ from headrace.blob.base import Blobs
 from headrace.checkpoint.home import PartitionHome
 from headrace.clock import SystemClock
 from headrace.format.manifest import Manifest
-from headrace.inspect.rows import Between, Hashes, StateRows, rows_in, table_spec
+from headrace.inspect.forms import rows_in, table_spec
+from headrace.inspect.rows import Between, Hashes, StateRows
 from headrace.inspect.selection import Selection
 from headrace.operators.open import kinds_of
 from headrace.plan.spec import OperatorSpec

@@ -16,20 +16,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.inspect.batches import fold_batch, kept_batch
+from headrace.inspect.shown.batches import fold_batch, kept_batch
 from headrace.kernels.sessions.rows import newest_order
 from headrace.plan.choice import adds
 from headrace.plan.spec import OperatorSpec
-from headrace.plan.window import kind_of
 from headrace.row.arrays import U64
 from headrace.row.layout import RowLayout
 from headrace.row.run import Run
-from headrace.store.adaptive.migrate import layout_at
 from headrace.store.append.merge import concatenated
 from headrace.store.aur.compact import sessions_of
 from headrace.store.aur.log import logs_of
 from headrace.store.base.files import of_kind
-from headrace.store.cells.rows import cell_spec
 from headrace.store.cells.store import CELLS
 from headrace.store.changes.bag_rows import BagShape
 from headrace.store.rows.kept_layout import KeptLayout, ordered, subset, times_in, with_hashes
@@ -290,28 +287,3 @@ class CellRows:
     def read(self, section: int, read: Read) -> pa.RecordBatch:
         batch = self._cells.read(section, read)
         return batch.filter(pc.is_valid(batch.column(batch.num_columns - 1)))
-
-
-def table_spec(spec: OperatorSpec) -> OperatorSpec:
-    """The operator whose rows the table has: itself, but for processors, whose state is cells of bytes."""
-    if not spec.work.is_interactive:
-        return spec
-    cells = cell_spec(spec)
-    keys = (*spec.keys, replace(cells.keys[-1], label="cell"))
-    return replace(cells, keys=keys, inputs=(replace(cells.inputs[0], label="value"),), shown=())
-
-
-def rows_in(
-    spec: OperatorSpec, store: str, segments: Sequence[Segment], closed_through_us: int | None
-) -> StateRows:
-    """The rows of a version; `store` is what its manifest names."""
-    stored = Held(table_spec(spec), segments, closed_through_us)
-    if spec.work.is_interactive:
-        return CellRows(stored)
-    if kind_of(spec.window) == "settled":
-        return OrderedRows(stored)
-    if spec.window is not None and spec.window.session:
-        return SessionKept(stored) if spec.work.keeps_rows else SessionRows(stored)
-    if spec.work.keeps_rows:
-        return KeptRows(stored, by_time=layout_at(spec, store) == "range")
-    return FoldRows(stored)

@@ -21,7 +21,7 @@ from headrace.errors import QueryError
 from headrace.format.names import home_of
 from headrace.inspect.changes import Changes
 from headrace.inspect.checkpoint import Checkpoint
-from headrace.inspect.rows import table_spec
+from headrace.inspect.forms import table_spec
 from headrace.inspect.selection import Instant, Selection, micros, selected_keys
 from headrace.inspect.table import StateTable
 from headrace.inspect.versions import chosen, published, read_manifests, readable

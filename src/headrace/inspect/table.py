@@ -14,11 +14,11 @@ import pyarrow as pa
 
 from headrace.blob.base import Blobs
 from headrace.format.manifest import Manifest
-from headrace.inspect.columns import TableColumn, as_table, schema_of, table_columns
+from headrace.inspect.forms import table_spec
 from headrace.inspect.partition import PartitionState, open_partition
-from headrace.inspect.rows import table_spec
 from headrace.inspect.selection import Selection
-from headrace.inspect.variables import Variables
+from headrace.inspect.shown.columns import TableColumn, as_table, schema_of, table_columns
+from headrace.inspect.shown.variables import Variables
 from headrace.plan.partitions.groups import partition_of
 from headrace.plan.spec import OperatorSpec
 

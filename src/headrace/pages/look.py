@@ -94,7 +94,7 @@ TABLES = f"""
  font-size:11px; font-weight:600;margin-left:6px;vertical-align:1px}}
 .pill.w{{background:#fdefd9;color:#8f5b0c}} .pill.e{{background:#fbe3e1;color:#a5302a}}
 .pill.s{{background:#eef1f5;color:#44505f}}
-.k{{padding:0 12px;white-space:nowrap;border-left:1px solid {LINE};min-width:84px}}
+.k{{padding:0 9px;white-space:nowrap;border-left:1px solid {LINE};min-width:64px}}
 .k i{{font-style:normal;color:{SOFT};font-size:10.5px;display:block}}
 .k b{{font-size:17px;font-weight:600;letter-spacing:-.02em}}
 .k u{{text-decoration:none;color:{SOFT};font-size:11px;margin-left:2px}}

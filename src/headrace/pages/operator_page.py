@@ -143,9 +143,32 @@ def facts(operator: Operator) -> str:
                 f"{size(last.state_bytes)} in {last.segments} segments of version {last.batch}",
             ),
         ]
+    if last is not None:
+        rows += _reads(last)
     if last is not None and last.watermark_ms is not None:
         rows.append(("watermark lag", " ".join(text.lag_words(last))))
     return "<dl>" + "".join(f"<dt>{name}<dd>{escape(str(value))}" for name, value in rows) + "</dl>"
+
+
+def _reads(last: BatchProgress) -> list[tuple[str, str]]:
+    """How the last batch came by state that was not in memory."""
+    reads = last.reads
+    rows = [("cache misses", f"{count(reads.looked_up)} keys, {count(reads.hits)} of them read ahead")]
+    if reads.looked_up:
+        waits = f"{duration(reads.wait_ms)} in {count(reads.blocks)} reads of {size(reads.bytes)}"
+        rows.append(("waits for state", waits))
+    if reads.lookahead:
+        used = max(0, reads.fetched - reads.in_vain)
+        rows.append(
+            (
+                "read ahead",
+                f"{count(used)} keys by hints of {reads.lookahead}, {count(reads.in_vain)} unused",
+            )
+        )
+    if reads.cached_bytes or reads.fetched_bytes:
+        local, remote = size(reads.cached_bytes), size(reads.fetched_bytes)
+        rows.append(("disk cache", f"{local} local, {remote} fetched in {count(reads.requests)} requests"))
+    return rows
 
 
 def partitions(batch: BatchProgress) -> str:

@@ -10,7 +10,7 @@ from headrace.pages import text
 from headrace.pages.feed import Feed
 from headrace.pages.look import TABLES, page, section, theme
 from headrace.pages.plots import Plots, overview
-from headrace.pages.series import KEPT, columns, complete, heights, peak, timeline
+from headrace.pages.series import KEPT, columns, complete, heights, lanes_of, peak, timeline
 
 PERIOD_MS = 1000
 WINDOW_MIN_MS = 20_000
@@ -52,7 +52,8 @@ class Overview:
         self._query = query.id if query else ""
         self._operators = list(query.operators) if query else []
         self._last = -1
-        self._plots = overview(self._operators)
+        self._lanes = lanes_of(query)
+        self._plots = overview(self._operators, self._lanes)
         style = {"stylesheets": [TABLES], "sizing_mode": "stretch_width", "margin": 0}
         self._head, self._ops, self._events, self._reload = (
             Div(name=name, **style) for name in ("head", "ops", "events", "reload")
@@ -64,8 +65,11 @@ class Overview:
     def _update(self) -> None:
         picture = self._feed.picture()
         query = picture.query(self._wanted)
-        if query is not None and (query.id != self._query or list(query.operators) != self._operators):
-            self._reload.text = f"{query.id} {len(query.operators)}"  # its change loads the page again
+        if query is not None and self._is_another(query):
+            lanes = len(lanes_of(query))
+            self._reload.text = (
+                f"{query.id} {len(query.operators)} {lanes}"  # its change loads the page again
+            )
             return
         _set(self._head, text.head(picture, query, live=self._feed.live))
         if query is None:
@@ -74,6 +78,12 @@ class Overview:
         _set(self._events, text.events(picture.events))
         self._stream(query)
         _move(self._plots, picture, query, live=self._feed.live)
+
+    def _is_another(self, query: Query) -> bool:
+        """Whether the plots were made for another query, other operators or other lanes."""
+        made_for = self._query, self._operators, len(self._lanes)
+        operators, lanes = list(query.operators), len(lanes_of(query))
+        return (query.id, operators, max(lanes, made_for[2])) != made_for
 
     def _stream(self, query: Query) -> None:
         fresh = [number for number in complete(query) if number > self._last][-KEPT:]

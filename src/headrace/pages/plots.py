@@ -8,7 +8,7 @@ from typing import Any
 
 from headrace.monitor.picture.phases import COLOURS
 from headrace.pages.look import FONT, INK, OPERATOR_COLOURS, SOFT
-from headrace.pages.series import DOWN, LANES, UP, names
+from headrace.pages.series import DOWN, UP, names
 
 _SI = "const a=Math.abs(tick), r=v=>+v.toPrecision(3);"
 _SI += " return a>=1e9?r(tick/1e9)+'G':a>=1e6?r(tick/1e6)+'M':a>=1e3?r(tick/1e3)+'K':''+r(tick)"
@@ -48,14 +48,14 @@ def time_figure(name: str, window: Any, *, zero: bool = True, ticks: int = 6) ->
     return plot
 
 
-def overview(operators: Sequence[str]) -> Plots:
+def overview(operators: Sequence[str], lanes: Sequence[str]) -> Plots:
     """All plots of a query's page."""
     from bokeh.models import ColumnDataSource, Range1d
 
     source = ColumnDataSource({name: [] for name in names(operators)}, name="batches")
     window, timeline_window = Range1d(0, 1), Range1d(0, 1)
     memory_range, memory, limit = _memory(source, window, operators)
-    spans, bands, gantt = _timeline(timeline_window)
+    spans, bands, gantt = _timeline(timeline_window, lanes)
     stacked = stack(source, window)
     roots = [
         stacked,
@@ -154,7 +154,7 @@ def _lag(source: Any, window: Any) -> Any:
     return plot
 
 
-def _timeline(window: Any) -> tuple[Any, Any, Any]:
+def _timeline(window: Any, lanes: Sequence[str]) -> tuple[Any, Any, Any]:
     from bokeh.models import ColumnDataSource, FactorRange, HoverTool, Span
     from bokeh.plotting import figure
 
@@ -163,7 +163,7 @@ def _timeline(window: Any) -> tuple[Any, Any, Any]:
     bands = ColumnDataSource({key: [] for key in ("x", "l", "r", "c", "text")})
     plot = figure(
         name="gantt",
-        y_range=FactorRange(*LANES),
+        y_range=FactorRange(*lanes),
         x_range=window,
         x_axis_type="datetime",
         sizing_mode="stretch_both",
@@ -173,11 +173,11 @@ def _timeline(window: Any) -> tuple[Any, Any, Any]:
     plot.xgrid.visible = plot.ygrid.visible = False
     plot.xaxis.ticker.desired_num_ticks = 12
     plot.toolbar.logo = None
-    plot.quad(left="l", right="r", bottom=0, top=len(LANES), color="c", source=bands, level="underlay")
+    plot.quad(left="l", right="r", bottom=0, top=len(lanes), color="c", source=bands, level="underlay")
     drawn = plot.hbar(y="y", left="l", right="r", height=0.72, color="c", line_color=None, source=spans)
     plot.text(
         x="x",
-        y=len(LANES) - 0.5,
+        y=len(lanes) - 0.5,
         text="text",
         source=bands,
         text_font_size="10px",
@@ -186,7 +186,7 @@ def _timeline(window: Any) -> tuple[Any, Any, Any]:
         text_baseline="middle",
         x_offset=3,
     )
-    hidden = LANES.index("seal") + 1
+    hidden = lanes.index("seal") + 1
     plot.add_layout(Span(location=hidden, dimension="width", line_color="#c9ced6", line_dash="dotted"))
     tip = "batch @batch · @phase of @operator · @ms{0} ms"
     plot.add_tools(HoverTool(renderers=[drawn], tooltips=tip, point_policy="follow_mouse"))

@@ -20,6 +20,7 @@ LABEL_PART = 0.025  # of the timeline, what a batch number takes
 UP = (*(phase for phase in PHASES if phase != "compaction"), "spark")
 DOWN = ("seal", "upload", "compaction")
 LANES = ("compaction", "upload", "seal", "wait", "log", "emit", "apply", "read", "open", "batch")
+AHEAD = ("fetch", "prefetch")  # lanes of queries that read ahead, or from elsewhere
 
 
 def names(operators: Sequence[str]) -> list[str]:
@@ -36,6 +37,13 @@ def names(operators: Sequence[str]) -> list[str]:
         *(f"down_{p}" for p in DOWN),
         *per_operator,
     ]
+
+
+def lanes_of(query: Query | None) -> tuple[str, ...]:
+    """The lanes of a query's timeline, the lowest first."""
+    operators = () if query is None else query.operators.values()
+    phases = {span.phase for op in operators for batch in op.batches.values() for span in batch.spans}
+    return (*LANES[:-2], *(lane for lane in AHEAD if lane in phases), *LANES[-2:])
 
 
 def complete(query: Query) -> list[int]:

@@ -15,7 +15,6 @@ from headrace.monitor.picture.words import clock_time, count, duration, size, sp
 from headrace.pages.look import OPERATOR_COLOURS
 
 RATE_OVER_MS = 10_000
-LAG_MAX_S = 30 * 86400  # a larger lag means event times of another age than the clock's
 EVENTS_SHOWN = 8
 
 
@@ -71,15 +70,23 @@ def _figures(picture: Picture, query: Query) -> list[str]:
         else _figure("memory", size(memory)),
         _figure("state", size(sum(last.state_bytes for last in lasts))),
     ]
-    hits, misses = sum(one.prefetch_hits for one in lasts), sum(one.prefetch_misses for one in lasts)
-    if hits + misses:
-        figures.append(_figure("prefetch hits", f"{hits / (hits + misses):.0%}"))
+    figures += _hits(lasts)
     if marks:
         figures.append(_figure("watermark lag", *lag_words(marks[0])))
     return [
         *figures,
         _figure("late rows", count(_late(query)), f"in {_plural(_kept(query), 'batch', 'es')}"),
     ]
+
+
+def _hits(lasts: Sequence[BatchProgress]) -> list[str]:
+    """The part of the rows whose state was in memory, and of what was not, the part that was read ahead."""
+    rows, missed = sum(one.rows_in for one in lasts), sum(one.reads.looked_up for one in lasts)
+    figures = [_figure("cache hits", f"{max(0.0, 1 - missed / rows):.0%}", "of rows")] if rows else []
+    hits = sum(one.prefetch_hits + one.reads.hits for one in lasts)
+    absent = sum(one.prefetch_hits + one.prefetch_misses + one.reads.looked_up for one in lasts)
+    is_ahead = hits or any(one.prefetch_misses or one.reads.lookahead for one in lasts)
+    return [*figures, _figure("prefetch hits", f"{hits / absent:.0%}")] if absent and is_ahead else figures
 
 
 def _settled(query: Query) -> list[BatchProgress]:

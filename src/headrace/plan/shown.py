@@ -10,7 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-ShownKind = Literal["column", "struct", "average", "var_samp", "var_pop", "stddev_samp", "stddev_pop"]
+ShownKind = Literal[
+    "column", "struct", "average", "var_samp", "var_pop", "stddev_samp", "stddev_pop", "estimate"
+]
 
 
 @dataclass(frozen=True)
@@ -18,7 +20,8 @@ class ShownColumn:
     """One column of results.
 
     `type` is its state type, empty for a struct. A struct that can be null names the wire column that is
-    true where it is. An average is made of a sum and a count, a variance of (n, mean, m2).
+    true where it is. An average is made of a sum and a count, a variance of (n, mean, m2), an estimate of
+    the coupons that `buckets` buckets have given out.
     """
 
     name: str
@@ -26,12 +29,16 @@ class ShownColumn:
     type: str
     columns: tuple[str, ...]
     fields: tuple[ShownColumn, ...] = ()
+    buckets: int = 0
 
     @classmethod
     def of(cls, written: Mapping[str, Any]) -> ShownColumn:
         """The column that `dataclasses.asdict` wrote."""
         fields = tuple(cls.of(field) for field in written["fields"])
-        return cls(written["name"], written["kind"], written["type"], tuple(written["columns"]), fields)
+        buckets = int(written.get("buckets", 0))  # absent in records of before there were estimates
+        return cls(
+            written["name"], written["kind"], written["type"], tuple(written["columns"]), fields, buckets
+        )
 
     def leaves(self) -> list[str]:
         """All wire columns that it is made of."""

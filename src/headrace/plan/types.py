@@ -54,6 +54,11 @@ def is_packed(name: str) -> bool:
     return name.startswith(_PACKED)
 
 
+def packed_of(name: str) -> str:
+    """The type of Spark whose values a packed state type has, as `simpleString` writes it."""
+    return name.removeprefix(_PACKED)
+
+
 def is_variable(name: str) -> bool:
     """Whether values are of any length, in a heap beside the rows."""
     return name in _VARIABLE or is_packed(name)

@@ -25,8 +25,8 @@ from headrace.clock import SystemClock
 from headrace.errors import StateMissing
 from headrace.format.manifest import Manifest
 from headrace.format.names import Attempt, home_of, operator_prefix, parse_manifest
+from headrace.inspect.forms import table_spec
 from headrace.inspect.partition import open_partition
-from headrace.inspect.rows import table_spec
 from headrace.inspect.selection import Selection
 from headrace.operators.open import kinds_of, open_store
 from headrace.plan.choice import adds

@@ -6,9 +6,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 
+from headrace.files.stretch import Stretch
 from headrace.files.table import FileTable
 from headrace.store.base.contract import Store
 from headrace.store.base.waits import WaitHistogram
+from headrace.wire.contract import Span
 from headrace.wire.state_reads import StateReads
 
 
@@ -19,6 +21,7 @@ class ReadAccount:
         self._store, self._files, self._lookahead = store, files, lookahead
         self._before = store.waited().counts()
         self._waits = WaitHistogram()
+        self.spans: tuple[Span, ...] = ()  # of reads ahead and of requests, once `reads` was called
 
     @contextmanager
     def rows(self, rows: int) -> Iterator[None]:
@@ -31,7 +34,8 @@ class ReadAccount:
         """The reads so far."""
         now, ahead = self._store.waited().counts(), self._store.ahead_counts().drained()
         spent = {name: value - self._before[name] for name, value in now.items()}
-        numbers = ahead.numbers()
+        numbers, fetched = ahead.numbers(), self._files.take_fetched()
+        self.spans = (*_span("prefetch", ahead.stretch), *_span("fetch", fetched.stretch))
         return StateReads(
             wait_ms=round(spent["wait_ms"], 3),
             looked_up=int(spent["keys"]),
@@ -50,5 +54,11 @@ class ReadAccount:
             hidden_ms=round(max(0.0, numbers["hidden_ms"]), 3),
             slacks=ahead.slacks.pairs(),
             fetches=ahead.reads.pairs(),
-            **asdict(self._files.take_fetched()),
+            **asdict(fetched),
         )
+
+
+def _span(phase: str, stretch: Stretch) -> tuple[Span, ...]:
+    if stretch.start_ms is None:
+        return ()
+    return (Span(phase, round(stretch.start_ms), round(stretch.end_ms)),)

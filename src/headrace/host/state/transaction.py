@@ -261,6 +261,7 @@ class PartitionTransaction:
         spent_ms = {**self._spent_ms, **self._strategy.spent_ms}
         ms = {step: round(spent, 3) for step, spent in spent_ms.items()}
         manifest, ahead = committed.manifest, self.store.read_ahead.since(self._ahead_before)
+        reads, background = self._reads.reads(), self._versions.background.drain()
         return Summary(
             partition=self._ticket.partition,
             version=manifest.version,
@@ -291,8 +292,8 @@ class PartitionTransaction:
             open_ms=self._versions.opened_ms,
             read_ms=round(max(0.0, self._read_ms), 3),
             segments=len(manifest.segments),
-            spans=(*self._strategy.spans.recorded(), *self._versions.background.drain()),
-            reads=self._reads.reads(),
+            spans=(*self._strategy.spans.recorded(), *background, *self._reads.spans),
+            reads=reads,
         )
 
 

@@ -14,6 +14,8 @@ PHASES = ("open", "read", "apply", "emit", "log", "wait", "seal", "upload", "com
 Split = dict[str, float]
 
 COLOURS = {
+    "prefetch": "#c8a98a",
+    "fetch": "#7fb7b1",
     "open": "#c9c3b5",
     "read": "#8fb8de",
     "apply": "#3b7dd8",
@@ -24,18 +26,6 @@ COLOURS = {
     "upload": "#5aa56a",
     "compaction": "#b58bc9",
     "spark": "#dde1e8",
-}
-MEANINGS = {
-    "open": "reading the state of the version before from storage",
-    "read": "waiting for rows from the source and the shuffle",
-    "apply": "folding or keeping rows in the store",
-    "emit": "computing and sending results",
-    "log": "writing the local log entry",
-    "wait": "waiting for the batch before to be on shared storage",
-    "seal": "writing segments",
-    "upload": "copying to shared storage and publishing the manifest",
-    "compaction": "merging segments in the background",
-    "spark": "the rest of the batch: offsets, planning, tasks, the sink",
 }
 
 

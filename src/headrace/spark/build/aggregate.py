@@ -9,6 +9,7 @@ from pyspark.sql import functions as F
 
 from headrace.errors import QueryError
 from headrace.plan.options import Options
+from headrace.plan.shown import ShownColumn
 from headrace.plan.spec import Emit, Fold, Holistic, OperatorSpec, StoreName, Work
 from headrace.plan.work.changes.distinct import Distinct
 from headrace.plan.work.changes.retracting import Retracting
@@ -107,7 +108,7 @@ class AggregateRequest:
             timed=timed is not None,
             delays_ms=() if emit == "complete" else tuple(mark.delay_ms for mark in marks),
             partitions=options.partitions,
-            shown=(*shown_keys(typed(keys), fields), *plan.shown_values(aggregates)),
+            shown=(*shown_keys(typed(keys), fields), *self._shown(plan.shown_values(aggregates))),
         )
         time = event_time(self.spark, timed) if timed else None
         rows = StreamRows(windowed.df, leaves, plan.columns, time)
@@ -128,6 +129,14 @@ class AggregateRequest:
         return [
             estimated(result, one.buckets).alias(name) if isinstance(one, ApproximateCount) else result
             for result, (name, one) in zip(results, self.aggregates, strict=True)
+        ]
+
+    def _shown(self, values: list[ShownColumn]) -> list[ShownColumn]:
+        """What readers of state make of accumulators, with the buckets of estimates."""
+        buckets = {name: one.buckets for name, one in self.aggregates if isinstance(one, ApproximateCount)}
+        return [
+            replace(value, kind="estimate", buckets=buckets[value.name]) if value.name in buckets else value
+            for value in values
         ]
 
     def _conditional(self, plan: Planned, timed: Resolved | None) -> Planned:

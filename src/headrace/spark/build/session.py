@@ -24,7 +24,7 @@ def prepare(spark: SparkSession, *, is_sized: bool) -> None:
     row, which takes a third of the JVM's time, unless its bytes are unbounded. Small batches cost time in
     every process. A bound in rows suffices if no row has strings or binary values beside its key.
     """
-    _choose_python(spark.sparkContext)
+    choose_python(spark.sparkContext)
     spark.conf.set(STATELESS_AQE, "false")
     settings, ours = spark.conf.getAll, getattr(spark, _OURS, frozenset[str]())
     free = [name for name in LARGE if name not in settings or name in ours]
@@ -36,7 +36,7 @@ def prepare(spark: SparkSession, *, is_sized: bool) -> None:
         setattr(spark, _OURS, frozenset(free))
 
 
-def _choose_python(context: Any) -> None:
+def choose_python(context: Any) -> None:
     """Workers and host of a local session run in the driver's own environment, unless the user named one.
 
     Spark would take the first `python3` of the path, which lacks Headrace if a virtual environment is used

@@ -9,20 +9,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
 
-import numpy as np
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from headrace.errors import QueryError
+from headrace.plan.coupons import RANKS, STEPS, curve
 from headrace.spark.language.aggregates import Aggregate, Condition
 from headrace.spark.language.holistic import HolisticAggregate
 
-RANKS = 40
 RSD_MIN, RSD_MAX = 0.005, 0.4
 _ERROR = 0.7  # relative standard error times the root of the number of buckets
-_STEPS = 16  # points of the curve per coupon and bucket
 
 
 def count_distinct(column: str | Column, *, filter: Condition | None = None) -> Aggregate:
@@ -117,18 +114,8 @@ def coupon(value: Column, buckets: int) -> Column:
 
 def estimated(coupons: Column, buckets: int) -> Column:
     """The number of values that have drawn so many different coupons, on average."""
-    curve = F.array(*(F.lit(point) for point in _curve()))
-    place = F.least(coupons / F.lit(buckets) * F.lit(_STEPS), F.lit(float(len(_curve()) - 2)))
+    points = F.array(*(F.lit(point) for point in curve()))
+    place = F.least(coupons / F.lit(buckets) * F.lit(STEPS), F.lit(float(len(curve()) - 2)))
     low = F.floor(place).cast("int")
-    before, after = F.get(curve, low), F.get(curve, low + F.lit(1))
+    before, after = F.get(points, low), F.get(points, low + F.lit(1))
     return F.round(F.expm1(before + (after - before) * (place - low)) * F.lit(buckets)).cast("bigint")
-
-
-@lru_cache(maxsize=1)
-def _curve() -> tuple[float, ...]:
-    """The logarithm of one more than the values per bucket, by coupons per bucket in steps."""
-    values = np.concatenate([[0.0], np.geomspace(1e-6, 2.0 ** (RANKS - 4), 40_000)])
-    drawn = np.sum([-np.expm1(-values * 0.5**rank) for rank in range(1, RANKS + 1)], axis=0)
-    steps = np.arange(0, float(drawn[-1]), 1 / _STEPS)
-    points: list[float] = np.interp(steps, drawn, np.log1p(values)).tolist()
-    return tuple(points)

@@ -23,9 +23,9 @@ from pyspark.sql.datasource import (
 )
 
 from headrace.errors import QueryError
-from headrace.inspect.columns import EVENT_TIME, SLICE, WINDOW
-from headrace.inspect.rows import table_spec
+from headrace.inspect.forms import table_spec
 from headrace.inspect.selection import Selection, micros, selected_keys
+from headrace.inspect.shown.columns import EVENT_TIME, SLICE, WINDOW
 from headrace.inspect.table import StateTable
 
 _STARTS = ((WINDOW, "start"), (SLICE, "start"))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pyspark.sql import SparkSession
 
+from headrace.spark.build.session import choose_python
 from headrace.spark.driver.driver import coordinator_for
-from headrace.spark.tables.source import HeadraceSource
+from headrace.spark.tables.shipped import shipped
 
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 _MARK = "_headrace_registered"
@@ -29,7 +30,7 @@ def register(spark: SparkSession) -> None:
         return
     setattr(spark, _MARK, True)
     running = coordinator_for(spark)
-    driver = (running.address, running.secret)
-    spark.dataSource.register(type("HeadraceSource", (HeadraceSource,), {"driver": driver}))
+    choose_python(spark.sparkContext)
+    spark.dataSource.register(shipped((running.address, running.secret)))
     if PUSHDOWN not in spark.conf.getAll:
         spark.conf.set(PUSHDOWN, "true")

@@ -52,7 +52,7 @@ class PrefetchManager:
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._layout, self._stored, self._threads, self._share = layout, stored, threads, share
-        self._now_ms = clock.monotonic_ms
+        self._now_ms, self._clock = clock.monotonic_ms, clock
         self.counts = counts
         self._waiting = WaitingHints(WAITING_MAX)
         self._fetches: list[tuple[Fetch, Future[None] | None]] = []
@@ -133,6 +133,7 @@ class PrefetchManager:
             self.counts.fetched += hashes
             self.counts.reads.add(hashes, fetch.ended_ms - fetch.begun_ms)
             self.counts.hidden_ms += fetch.ended_ms - fetch.begun_ms
+            self.counts.stretch.add(self._clock.now_ms(), fetch.ended_ms - fetch.begun_ms)
         else:
             self.counts.failed += hashes
             self._drop([fetch])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
 
+from headrace.files.stretch import Stretch
 from headrace.store.base.waits import WaitHistogram
 
 
@@ -22,6 +23,7 @@ class AheadCounts:
     hidden_ms: float = 0.0
     slacks: WaitHistogram = field(default_factory=WaitHistogram)  # from a hint to its use
     reads: WaitHistogram = field(default_factory=WaitHistogram)  # by how long their fetch took
+    stretch: Stretch = field(default_factory=Stretch)  # from the first fetch to the end of the last one
 
     def drained(self) -> AheadCounts:
         """The counts so far, which begin anew."""
@@ -31,6 +33,6 @@ class AheadCounts:
         return counts
 
     def numbers(self) -> dict[str, float]:
-        """The sums, without the histograms."""
-        plain = [one.name for one in fields(self) if one.default_factory is not WaitHistogram]
+        """The sums, without histograms and times."""
+        plain = [one.name for one in fields(self) if one.default_factory not in (WaitHistogram, Stretch)]
         return {name: getattr(self, name) for name in plain}

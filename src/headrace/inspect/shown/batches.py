@@ -1,7 +1,7 @@
 """State rows as Arrow batches of wire columns: hash, keys, bounds, then what the operator holds.
 
     fold  hash · keys · [start · end] · accumulators, each with all its parts
-    kept  hash · keys · [start · end] · event time · [side] · inputs
+    kept  hash · keys · [start · end] · [event time] · [side] · inputs
 
 Bounds are those of the window, of the slice where windows slide, or of the session.
 """
@@ -37,7 +37,7 @@ def state_columns(spec: OperatorSpec) -> list[tuple[str, str]]:
     if spec.window is not None and (spec.window.session or not spec.work.keeps_rows):
         columns += [(WINDOW_START, "timestamp"), (WINDOW_END, "timestamp")]
     if spec.work.keeps_rows:
-        columns.append((TIME, "timestamp"))
+        columns += [(TIME, "timestamp")] if spec.timed else []
         columns += [(SIDE, "int8")] if spec.work.has_sides else []
         return columns + [(field.name, field.type) for field in spec.inputs]
     for index, accumulator in enumerate(spec.work.accumulators):
@@ -80,7 +80,8 @@ def kept_batch(layout: KeptLayout, run: Run, bounds: Bounds | None = None) -> pa
     """Kept rows; `order` of the run has their hashes."""
     columns = [_hashes(run), *(key_array(slot, run) for slot in layout.keys)]
     columns += [] if bounds is None else _bounds(bounds)
-    columns.append(array_of("timestamp", run.words, layout.time_word, run.heap, None))
+    if layout.spec.timed:
+        columns.append(array_of("timestamp", run.words, layout.time_word, run.heap, None))
     if layout.side_word is not None:
         columns.append(array_of("int8", run.words, layout.side_word, run.heap, None))
     columns += [input_array(slot, run) for slot in layout.inputs]

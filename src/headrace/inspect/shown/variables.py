@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from headrace.inspect.columns import TableColumn, key_columns, schema_of
+from headrace.inspect.shown.columns import TableColumn, key_columns, schema_of
 from headrace.plan.spec import OperatorSpec
 from headrace.plan.work.cells import CELL, Cells, Variable
 

@@ -2,7 +2,7 @@
 
     results       keys · [window] · what the query would return for the row
     accumulators  keys · [window] · every part of every accumulator, from which state can be written again
-    kept rows     keys · [window] · event_time · [side] · the columns that are kept
+    kept rows     keys · [window] · [event_time] · [side] · the columns that are kept
 
 The window is a struct (start, end). Where windows slide it is called `slice`: state has a row per slice.
 """
@@ -11,15 +11,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.inspect.batches import accumulator_columns
-from headrace.inspect.finalise import finalised
+from headrace.inspect.shown.batches import accumulator_columns, state_columns
+from headrace.inspect.shown.finalise import estimates, finalised
+from headrace.inspect.shown.packed import packed_kind, unpacked
 from headrace.plan.shown import ShownColumn
 from headrace.plan.spec import LEFT, SIDE, TIME, WINDOW_END, WINDOW_START, Accumulator, Field, OperatorSpec
-from headrace.plan.types import arrow_type
+from headrace.plan.types import arrow_type, is_packed
 from headrace.plan.work.cells import CELL
 from headrace.plan.work.dedup import Dedup
 
@@ -38,8 +40,15 @@ class TableColumn:
     wire: tuple[str, ...]  # the wire columns that it is made of
 
 
-def table_columns(spec: OperatorSpec, *, accumulators: bool = False) -> list[TableColumn]:
-    """The columns of an operator's state."""
+def table_columns(
+    spec: OperatorSpec, *, accumulators: bool = False, as_bytes: bool = False
+) -> list[TableColumn]:
+    """The columns of an operator's state; packed values have their own types, or stay as bytes."""
+    columns = _table_columns(spec, accumulators=accumulators)
+    return columns if accumulators or as_bytes else [_unpacked(column, spec) for column in columns]
+
+
+def _table_columns(spec: OperatorSpec, *, accumulators: bool) -> list[TableColumn]:
     columns = key_columns(spec)
     columns += window_columns(spec)
     if spec.work.keeps_rows:
@@ -53,6 +62,20 @@ def table_columns(spec: OperatorSpec, *, accumulators: bool = False) -> list[Tab
     else:
         columns += [_shown(shown) for shown in _values(spec)]
     return _distinct(columns)
+
+
+def _unpacked(column: TableColumn, spec: OperatorSpec) -> TableColumn:
+    """The column with values of their own type, if it is one packed wire column."""
+    kind = packed_kind(_wire_types(spec).get(column.wire[0], "")) if len(column.wire) == 1 else None
+    if kind is None or column.type != pa.binary():
+        return column
+    return replace(column, type=kind.arrow, make=lambda batch: unpacked(column.make(batch), kind))
+
+
+@lru_cache(maxsize=64)
+def _wire_types(spec: OperatorSpec) -> dict[str, str]:
+    """The packed types of wire columns."""
+    return {name: kind for name, kind in state_columns(spec) if is_packed(kind)}
 
 
 def schema_of(columns: Sequence[TableColumn]) -> pa.Schema:
@@ -136,6 +159,8 @@ def made(shown: ShownColumn, batch: pa.RecordBatch) -> pa.Array:
     parts = [batch.column(name) for name in shown.columns]
     if shown.kind == "column":
         return parts[0].cast(arrow_type(shown.type))
+    if shown.kind == "estimate":
+        return estimates(parts[0], shown.buckets)
     return finalised(shown.kind, parts, shown.type)
 
 
@@ -149,7 +174,7 @@ def _window(batch: pa.RecordBatch) -> pa.Array:
 
 
 def _kept_columns(spec: OperatorSpec) -> list[TableColumn]:
-    columns = [_plain(EVENT_TIME, TIME, "timestamp")]
+    columns = [_plain(EVENT_TIME, TIME, "timestamp")] if spec.timed else []
     if not spec.work.has_sides:
         return columns + [_plain(f.label or f.name, f.name, f.type) for f in spec.inputs]
     columns.append(TableColumn(SIDE_NAME, pa.string(), _side_names, (SIDE,)))

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.plan.coupons import STEPS, curve
 from headrace.plan.shown import ShownKind
 from headrace.plan.types import arrow_type, decimal_parts, is_decimal
 
@@ -27,6 +28,15 @@ def finalised(kind: ShownKind, parts: list[pa.Array], result: str) -> pa.Array:
     valid = degrees > 0
     variance = np.divide(m2, degrees, out=np.zeros_like(m2), where=valid)
     return pa.array(np.sqrt(variance) if kind.startswith("stddev") else variance, mask=~valid)
+
+
+def estimates(coupons: pa.Array, buckets: int) -> pa.Array:
+    """The number of values that have drawn so many different coupons, as the query estimates it."""
+    points = np.array(curve())
+    place = np.minimum(np.asarray(coupons, np.float64) / buckets * STEPS, len(points) - 2)
+    low = np.floor(place).astype(np.int64)
+    logs = points[low] + (points[low + 1] - points[low]) * (place - low)
+    return pa.array(np.floor(np.expm1(logs) * buckets + 0.5).astype(np.int64))
 
 
 def _average(total: pa.Array, count: pa.Array, result: str) -> pa.Array:
