@@ -88,8 +88,9 @@ class Joining:
             A timestamp of the right stream. A right row matches left rows from its own event time until
             that time, both inclusive: bids and an open auction. Not for ``"right"`` and ``"full"``.
         where : str, Column or list of them, optional
-            Conditions beside equal keys, without a window. One over the columns of both streams is possible
-            in an inner join only.
+            Conditions beside equal keys, without a window. One over the columns of both streams may be any
+            in an inner join. In other joins it has comparisons, ``and``, ``or``, ``not``, ``is null``,
+            ``+``, ``-``, ``*`` and ``abs`` between expressions of one stream each.
         times : tuple of two columns, optional
             The event times of the left and of the right stream, where they are not the watermarks' columns.
             For ``between``, ``retain`` and ``until``.
@@ -119,7 +120,7 @@ class Joining:
             matching = spelled_matching(how)
             conditions = conditions_of(left.df, right.df, where, matching)
             request = StreamJoinRequest(left, right, on, matching, between, retain, name, store)
-            return conditions.above(build(replace(request, until=until, where=conditions)))
+            return conditions.filtered(build(replace(request, until=until, where=conditions)))
         if any(other is not None for other in (between, retain, until, where)):
             raise QueryError(
                 "window= goes with on= and how= only",
