@@ -7,7 +7,7 @@ side. Above these the host has comparisons, `and`, `or`, `not`, `is null`, and a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from pyspark.sql import Column, DataFrame
@@ -44,8 +44,8 @@ _HINT = (
 class PairedConditions:
     """Translates conditions over the columns of two streams."""
 
-    def __init__(self, left: DataFrame, right: DataFrame, operand: Operand) -> None:
-        self._streams, self._operand = (left, right), operand
+    def __init__(self, left: DataFrame, right: DataFrame, keys: Collection[str], operand: Operand) -> None:
+        self._streams, self._keys, self._operand = (left, right), keys, operand
         self._sides = sides_of_names(left, right)
         self._both = _with_columns_of(left, right, self._sides)
 
@@ -108,6 +108,13 @@ class PairedConditions:
         return (INPUTS[side], self._operand(side, resolved), type_)
 
     def _side(self, name: str) -> int:
+        fold = str.casefold if case_insensitive(self._both) else str
+        known = [fold(name) in {fold(column) for column in df.columns} for df in self._streams]
+        if all(known) and fold(name) not in {fold(key) for key in self._keys}:
+            raise QueryError(
+                f"where: both streams have a column {name}",
+                hint=f'rename one of them before the join: .withColumnRenamed("{name}", "…")',
+            )
         return self._sides[name]
 
 

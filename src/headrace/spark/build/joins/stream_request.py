@@ -80,7 +80,7 @@ class StreamJoinRequest:
         columns, inputs = zip(*(plan.add(rest[n], times[n]) for n in (LEFT, RIGHT)), strict=True)
         carried = [_Inputs(plan, columns[n], rest[n], inputs[n]) for n in (LEFT, RIGHT)]
         until, ending = self._until(carried[RIGHT])
-        where = self._where(carried)
+        where = self._where(carried, [key.name for key in keys])
         fields, leaves, key_outputs = wire_keys(keys)
         work = replace(self._work(columns, bounds, until), where=where)
         spec = OperatorSpec(
@@ -131,7 +131,7 @@ class StreamJoinRequest:
             )
         return inputs.having(end), end.column.isNotNull()
 
-    def _where(self, inputs: Sequence[_Inputs]) -> Term | None:
+    def _where(self, inputs: Sequence[_Inputs], keys: Sequence[str]) -> Term | None:
         """The condition that the host evaluates on pairs."""
         if not self.where.of_pairs:
             return None
@@ -139,7 +139,7 @@ class StreamJoinRequest:
         def operand(side: int, value: Resolved) -> str:
             return inputs[side].having(value)
 
-        return PairedConditions(self.left.df, self.right.df, operand).term(self.where.of_pairs)
+        return PairedConditions(self.left.df, self.right.df, keys, operand).term(self.where.of_pairs)
 
     def _work(self, columns: Any, bounds: Bounds | None, until: str | None) -> StreamJoin:
         lower, upper = (None, None) if bounds is None or until is not None else bounds
