@@ -48,6 +48,7 @@ class PairedConditions:
         self._streams, self._keys, self._operand = (left, right), keys, operand
         self._sides = sides_of_names(left, right)
         self._both = _with_columns_of(left, right, self._sides)
+        self._shared: dict[str, Any] = {}  # expressions that Spark names once and refers to, as in BETWEEN
 
     def term(self, conditions: Sequence[Column]) -> Term | None:
         """One term in which all conditions hold; None without any."""
@@ -64,10 +65,15 @@ class PairedConditions:
         return whole
 
     def _term(self, expression: Any) -> Term:
-        sides = {self._side(str(one.name())) for one in items(expression.references().toSeq())}
         kind = node_kind(expression)
-        if len(sides) < 2:
+        if kind == "CommonExpressionRef":
+            return self._term(self._shared[str(expression.id())])
+        sides = {self._side(str(one.name())) for one in items(expression.references().toSeq())}
+        if len(sides) < 2 and not _refers(expression):
             return self._value(expression, sides.pop() if sides else LEFT)
+        if kind == "With":
+            self._shared |= {str(one.id()): one.child() for one in items(expression.defs())}
+            return self._term(expression.child())
         if _has_method(expression, "replacement"):  # such as BETWEEN
             return self._term(expression.replacement())
         parts = [self._term(child) for child in items(expression.children())]
@@ -137,6 +143,14 @@ def _type_of(expression: Any) -> str:
     """The state type of an expression; raises for one whose values cannot be compared."""
     kind = T._parse_datatype_json_string(expression.dataType().json())
     return state_type(kind, f"where: {expression.sql()}")
+
+
+def _refers(expression: Any) -> bool:
+    """Whether a part is defined in an expression around this one."""
+    kind = node_kind(expression)
+    return kind == "CommonExpressionRef" or (
+        kind != "With" and any(_refers(child) for child in items(expression.children()))
+    )
 
 
 def _is_checked(expression: Any) -> bool:
