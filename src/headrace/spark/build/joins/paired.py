@@ -99,9 +99,10 @@ class PairedConditions:
     def _value(self, expression: Any, side: int) -> Term:
         """A literal, or a part that Spark computes from one stream."""
         type_ = _type_of(expression)
-        if node_kind(expression) == "Literal" and type_ in _LITERALS and expression.value() is not None:
-            value = expression.value()
-            return ("literal", type_, value if isinstance(value, bool | int) else str(value.toString()))
+        is_plain = node_kind(expression) in ("Literal", "Cast") and expression.foldable()
+        value = expression.eval(None) if is_plain and type_ in _LITERALS else None
+        if value is not None:
+            return ("literal", type_, value if isinstance(value, bool | int) else str(value))
         if not expression.deterministic():
             raise _not_possible(expression)
         text = str(expression.sql())
