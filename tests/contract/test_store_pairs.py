@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.plan.spec import ALONE, LEFT, RIGHT, TIME, Field, OperatorSpec, input_schema
+from headrace.plan.work.joins.condition import Term
 from headrace.plan.work.joins.stream_join import Matching, Meets, StreamJoin
 from headrace.store.append import bucket_store
 from headrace.store.append import buckets as kept_buckets
@@ -42,13 +43,22 @@ epochs = st.lists(
 )
 
 
-def spec_of(how: Matching, lower: int | None, upper: int | None, meets: Meets = "both") -> OperatorSpec:
+LESS: Term = ("less", ("left", "v0", "string"), ("right", "v0", "string"))
+
+
+def spec_of(
+    how: Matching,
+    lower: int | None,
+    upper: int | None,
+    meets: Meets = "both",
+    where: Term | None = None,
+) -> OperatorSpec:
     fields = (Field("v0", "string", "text"), Field(TIME, "timestamp", "at"))
     return OperatorSpec(
         name="join-1",
         keys=(Field("k0", "int32", "k"),),
         inputs=(Field("v0", "string", "text"),),
-        work=StreamJoin(how, fields, fields, lower, upper, 0 if lower is None else 4, meets),
+        work=StreamJoin(how, fields, fields, lower, upper, 0 if lower is None else 4, meets, where=where),
         window=None,
         emit="changes",
         timed=True,
@@ -100,6 +110,8 @@ class Model:
     def _match(self, left: Row, right: Row) -> bool:
         if left[0] is None or left[0] != right[0]:
             return False
+        if self.work.where is not None and (left[3] is None or right[3] is None or left[3] >= right[3]):
+            return False
         lower, upper = self.work.lower_us, self.work.upper_us
         return lower is None or upper is None or lower <= left[2] - right[2] <= upper
 
@@ -145,13 +157,14 @@ def run(
 @pytest.mark.parametrize("how", HOWS)
 @pytest.mark.parametrize("share", [64 << 20, 2 << 10])
 @settings(max_examples=40, deadline=None)
-@given(epochs, st.sampled_from(BOUNDS))
+@given(epochs, st.sampled_from(BOUNDS), st.sampled_from([None, LESS]))
 def test_a_join_is_its_definition(
-    how: Matching, share: int, drawn: list[tuple[list[Row], int, str]], bounds: Any
+    how: Matching, share: int, drawn: list[tuple[list[Row], int, str]], bounds: Any, where: Term | None
 ) -> None:
+    """With a condition over both texts, or without."""
     if bounds[0] is None and how in ("left", "right", "full", "anti"):
         bounds = (-20, 20)
-    spec = spec_of(how, *bounds)
+    spec = spec_of(how, *bounds, where=where)
     assert isinstance(spec.work, StreamJoin)
     with tempfile.TemporaryDirectory() as folder:
         lab, model, watermark = StoreLab(spec, Path(folder), share), Model(spec.work), 0

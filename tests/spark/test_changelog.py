@@ -83,6 +83,11 @@ def test_a_changelog_applied_in_order_is_the_result_after_every_batch(
             assert +state == Counter(tuple(row) for row in spark.sql(sql).collect())
     kinds = {row[-1] for rows in upper for row in rows}
     assert kinds >= {"insert", "update_before", "update_after"}
+    for rows in lower:  # rows without any value change no result, only the hidden count of rows
+        gone, came = (
+            {row[:-1] for row in rows if row[-1] == f"update_{kind}"} for kind in ("before", "after")
+        )
+        assert not gone & came
 
 
 def test_a_group_without_rows_is_deleted_and_may_return(spark: SparkSession, tmp_path: Path) -> None:

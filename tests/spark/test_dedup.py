@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -164,3 +165,24 @@ def test_pyspark_forms_are_sparks(spark: SparkSession, tmp_path: Path) -> None:
     assert names.sum("v").columns == ["id", "sum(v)"]
     assert names.count().columns == ["id", "count"]
     assert names.agg({"v": "max", "*": "count"}).columns == ["id", "max(v)", "count(1)"]
+
+
+FORMS: dict[str, Callable[[Any], Any]] = {
+    "count": lambda groups: groups.count(),
+    "sum of two": lambda groups: groups.sum("v", "w"),
+    "dict": lambda groups: groups.agg({"v": "max", "w": "avg", "*": "count"}),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_short_forms_have_sparks_rows(spark: SparkSession, tmp_path: Path, form: str) -> None:
+    """One function for both: the grouped stream of Headrace, and Spark's grouped batch."""
+    write(tmp_path / "in", batches_of(4, 2), 0)
+
+    def rows(df: Any) -> Any:
+        return df.withColumn("w", F.col("v") % 7)
+
+    ours = run(spark, tmp_path, "ours", lambda df: FORMS[form](hr.stream(rows(df)).groupBy("id")))
+    batch = FORMS[form](rows(spark.read.schema(SCHEMA).json(str(tmp_path / "in"))).groupBy("id"))
+    last = {row[0]: row for listed in ours.values() for row in listed}
+    assert sorted(last.values()) == sorted(tuple(row) for row in batch.collect())

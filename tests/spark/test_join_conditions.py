@@ -73,6 +73,14 @@ CASES = [
     ("full", ["av > 9", "bv < 12"], "av > 9 and bv < 12"),
     pytest.param("semi", ["bv % 3 = 0"], "bv % 3 = 0", marks=LONG),
     ("anti", ["av > 9", "bv < 12"], "av > 9 and bv < 12"),
+    ("full", ["av > bv", "bv < 12"], "av > bv and bv < 12"),
+    ("left", "abs(av - bv) <= 3 or av + bv + bk > 30", "abs(av - bv) <= 3 or av + bv + bk > 30"),
+    pytest.param("right", "av between bv and bv * 1.5", "av between bv and bv * 1.5", marks=LONG),
+    ("semi", "not (av % 3 <=> nullif(bv % 3, 0))", "not (av % 3 <=> nullif(bv % 3, 0))"),
+    ("anti", ["at <= bt", "nullif(av % 4, 0) < bv"], "at <= bt and nullif(av % 4, 0) < bv"),
+    pytest.param(
+        "left", "concat(av, 'x') < string(bv) or av is null", "concat(av, 'x') < string(bv)", marks=LONG
+    ),
 ]
 
 
@@ -142,8 +150,14 @@ def test_history_at_once_has_what_came_before(spark: SparkSession, folder: Path,
 def test_what_cannot_be_right_is_refused(spark: SparkSession, folder: Path) -> None:
     left, right = (stream(spark, folder, name) for name in "ab")
     on: Any = [("ak", "bk")]
-    with pytest.raises(QueryError, match="reads columns of both streams"):
-        left.join(right, on=on, how="left", retain="1 hour", where="av > bv")
+    for where in ("pmod(av, bv) = 1", "av / bv > 2", "at - bt > interval 1 second", "rand() * bv > av"):
+        with pytest.raises(QueryError, match="the host cannot compute"):
+            left.join(right, on=on, how="left", retain="1 hour", where=where)
+    with pytest.raises(QueryError, match="is bigint, not a condition"):
+        left.join(right, on=on, how="left", retain="1 hour", where="av + bv")
+    both = hr.stream(right.df.withColumn("av", F.col("bv"))).withWatermark("bt", "1 second")
+    with pytest.raises(QueryError, match="both streams have a column av"):
+        left.join(both, on=on, how="semi", where="av > bv")
     with pytest.raises(QueryError, match="is bigint, not a condition"):
         left.join(right, on=on, where="av + 1")
     with pytest.raises(QueryError, match="needs between= or retain="):

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,19 @@ def test_changes_are_the_difference_of_two_dictionaries(
             state = after
             while step == "compact" and lab.compact():
                 pass
+
+
+def test_a_group_of_which_only_the_hidden_count_changes_has_not_changed(tmp_path: Path) -> None:
+    """Rows below the largest value of an auction are no changes of it."""
+    accumulators = (Accumulator("max", "v0", "int64"), Accumulator("count", None, "int64"))
+    spec = replace(SPEC, work=Retracting(accumulators, 1, hides_rows=True))
+    lab = StoreLab(spec, tmp_path)
+    assert len(lab.epoch([Row(1, 0, 7), Row(2, 0, 7)], None)) == 2
+    changes = lab.epoch([Row(1, 0, 5), Row(2, 0, 9), Row(1, 0, 7)], None)
+    assert [(row[0], row[1], row[-1]) for row in changes] == [
+        (name_of(2), 7, UPDATE_BEFORE),
+        (name_of(2), 9, UPDATE_AFTER),
+    ]
 
 
 def test_a_compaction_of_all_segments_drops_groups_without_rows(tmp_path: Path) -> None:

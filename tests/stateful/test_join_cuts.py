@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.plan.spec import ALONE, LEFT, RIGHT, Field, OperatorSpec, input_schema
+from headrace.plan.work.joins.condition import Term
 from headrace.plan.work.joins.stream_join import Matching, Meets, StreamJoin
 from headrace.testing.contracts.store_lab import StoreLab
 from headrace.testing.contracts.store_model import rows_of
@@ -36,19 +37,33 @@ rows = st.lists(
 ).map(lambda listed: sorted(listed, key=lambda row: row[2]))
 cuts = st.lists(st.integers(0, 40), max_size=6)
 
+# Rows are numbered in the order of time: right rows that come later, but not much.
+AHEAD: Term = (
+    "and",
+    ("less", ("left", "v0", "int64"), ("right", "v0", "int64")),
+    (
+        "less",
+        ("subtract", "int64", ("right", "v0", "int64"), ("left", "v0", "int64")),
+        ("literal", "int64", 9),
+    ),
+)
 KINDS: list[Any] = [
     *((how, "both", (-5, 5), False) for how in ("inner", "left", "right", "full", "semi", "anti")),
     *((how, "both", None, True) for how in ("inner", "left", "semi", "anti")),
     ("inner", "both", None, False),
     ("left", "settled", (0, 8), False),
 ]
+CASES = [*((*kind, None) for kind in KINDS), *((*kind, AHEAD) for kind in KINDS[1:10])]
 
 
-def spec_of(how: Matching, meets: Meets, bounds: tuple[int, int] | None, until: bool) -> OperatorSpec:
+def spec_of(
+    how: Matching, meets: Meets, bounds: tuple[int, int] | None, until: bool, where: Term | None
+) -> OperatorSpec:
     fields = (Field("v0", "int64", "n"), Field("v1", "timestamp", "end"))
     lower, upper = bounds or (None, None)
     bucket = 4 if bounds or until else 0
-    work = StreamJoin(how, fields, fields, lower, upper, bucket, meets, until="v1" if until else None)
+    end = "v1" if until else None
+    work = StreamJoin(how, fields, fields, lower, upper, bucket, meets, until=end, where=where)
     return OperatorSpec(
         name="join-1",
         keys=(Field("k0", "int32", "k"),),
@@ -94,7 +109,7 @@ def emitted(spec: OperatorSpec, listed: list[Row], ends: list[int], partitions: 
     return out
 
 
-@pytest.mark.parametrize(("how", "meets", "bounds", "until"), KINDS)
+@pytest.mark.parametrize(("how", "meets", "bounds", "until", "where"), CASES)
 @settings(max_examples=25, deadline=None)
 @given(rows, cuts, st.integers(1, 4))
 def test_results_do_not_depend_on_the_cut(
@@ -102,11 +117,12 @@ def test_results_do_not_depend_on_the_cut(
     meets: Meets,
     bounds: Any,
     until: bool,
+    where: Term | None,
     listed: list[Row],
     ends: list[int],
     partitions: int,
 ) -> None:
-    spec = spec_of(how, meets, bounds, until)
+    spec = spec_of(how, meets, bounds, until, where)
     assert isinstance(spec.work, StreamJoin)
     kept = [row for row in listed if row[0] is not None or spec.work.keeps_alone(row[1])]
     at_once = emitted(spec, kept, [], 1)

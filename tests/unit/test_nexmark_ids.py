@@ -4,6 +4,8 @@ time in plain Python, with its own SplitMix64.
 
 from __future__ import annotations
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from headrace.generators.nexmark import NexmarkConfig, NexmarkGenerator
@@ -115,3 +117,11 @@ def test_negative_and_large_seeds_are_taken_modulo_two_to_the_64() -> None:
     rows = [NexmarkGenerator(NexmarkConfig(seed=seed)).batch("bid", 0, 500) for seed in (-1, MASK, 5)]
     assert rows[0].equals(rows[1])
     assert not rows[0].equals(rows[2])
+
+
+@pytest.mark.parametrize("group", [1, 7])
+def test_persons_and_auctions_are_the_same_rows_without_bids(group: int) -> None:
+    generator = NexmarkGenerator(NexmarkConfig(rate=1000, out_of_order_group=group))
+    wide = pa.Table.from_batches(generator.batches("all", 13, 90_003))
+    without = pa.Table.from_batches(generator.without_bids(13, 90_003))
+    assert without.equals(wide.filter(pc.less(wide["event_type"], 2)))

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from headrace.bench.common.workload import FILES_PER_BATCH
@@ -68,10 +67,8 @@ def write(scale: Scale, folder: Path, streams: Iterable[str] = (ALL, SELLERS)) -
 
 
 def _rows(generator: NexmarkGenerator, stream: str, low: int, high: int) -> pa.Table:
-    batches = generator.batches("all", low, high)
-    if stream == ALL:
-        return pa.Table.from_batches(batches)
-    return pa.Table.from_batches([batch.filter(pc.less(batch["event_type"], 2)) for batch in batches])
+    rows = generator.without_bids(low, high) if stream == SELLERS else generator.batches("all", low, high)
+    return pa.Table.from_batches(rows)
 
 
 def read(spark: Any, folder: Path, batches: int) -> Streams:

@@ -61,6 +61,14 @@ class NexmarkGenerator:
             if batch.num_rows:
                 yield batch
 
+    def without_bids(self, start: int, stop: int) -> Iterator[pa.RecordBatch]:
+        """The rows of the view `all` that are persons or auctions, in pieces; bids are not generated."""
+        for at in range(start, stop, _RARE_BLOCK_EVENTS):
+            ids = event_ids(at, min(at + _RARE_BLOCK_EVENTS, stop), self.config.out_of_order_group)
+            ids = ids[kinds(ids) != BID_KIND]
+            if len(ids):
+                yield self._wide(Slice.of(ids, self.config), kinds(ids))
+
     def _entity(self, kind: int, events: Slice) -> pa.RecordBatch:
         if kind == PERSON_KIND:
             return persons(events)

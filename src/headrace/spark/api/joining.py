@@ -85,7 +85,8 @@ class Joining:
             A timestamp of the right stream. A right row matches left rows from its own event time until
             that time, both inclusive: bids and an open auction. Not for ``"right"`` and ``"full"``.
         where : str, Column or list of them, optional
-            Conditions beside equal keys, without a window; over both streams in an inner join only.
+            Conditions beside equal keys, without a window. Over both streams any in an inner join,
+            elsewhere comparisons, ``and``, ``or``, ``not``, ``is null``, ``+``, ``-``, ``*``, ``abs``.
         times : tuple of two columns, optional
             Event times for ``between``, ``retain`` and ``until``, if they are not the watermarks'.
 
@@ -248,4 +249,4 @@ def _with_conditions(
     request: StreamJoinRequest, where: Condition | Sequence[Condition] | None
 ) -> DataFrame:
     conditions = conditions_of(request.left.df, request.right.df, where, request.how)
-    return conditions.above(build(replace(request, where=conditions)))
+    return conditions.filtered(build(replace(request, where=conditions)))

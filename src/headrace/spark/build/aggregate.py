@@ -164,5 +164,6 @@ def _distinct(plan: AccumulatorPlan, work: Work) -> Work:
 
 
 def _retracting(plan: AccumulatorPlan) -> Work:
+    shown = len(plan.accumulators)
     rows = plan.count_rows()
-    return Retracting(tuple(plan.accumulators), rows)
+    return Retracting(tuple(plan.accumulators), rows, hides_rows=rows >= shown)

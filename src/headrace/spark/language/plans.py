@@ -38,10 +38,10 @@ def nodes(plan: Any) -> Iterator[Any]:
 
 
 def _children(plan: Any) -> list[Any]:
-    return _items(plan.children())
+    return items(plan.children())
 
 
-def _items(sequence: Any) -> list[Any]:
+def items(sequence: Any) -> list[Any]:
     return [sequence.apply(index) for index in range(sequence.size())]
 
 
@@ -137,7 +137,7 @@ def time_branches(plan: Any, expression: Any) -> Iterator[tuple[Any, bool, froze
 
 
 def _names_in(expression: Any) -> frozenset[str]:
-    return frozenset(str(one.name()) for one in _items(expression.references().toSeq()))
+    return frozenset(str(one.name()) for one in items(expression.references().toSeq()))
 
 
 def _window_of_end(expression: Any) -> Any:
@@ -155,7 +155,7 @@ def _same_value(expression: Any) -> Any:
 
 
 def _place_of(attribute: Any, output: Any) -> int:
-    return next(n for n, one in enumerate(_items(output)) if one.exprId().equals(attribute.exprId()))
+    return next(n for n, one in enumerate(items(output)) if one.exprId().equals(attribute.exprId()))
 
 
 def _is_window(expression: Any) -> bool:

@@ -5,6 +5,8 @@ The id of a result names the row of the other side that it replaces. Ids ascend 
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import numpy as np
 import pyarrow as pa
 
@@ -16,12 +18,21 @@ _ORDER = np.array([3, 1, 2, 0])  # of the kinds within one id: what goes comes b
 
 
 def changes(
-    before: pa.RecordBatch, before_ids: I64, after: pa.RecordBatch, after_ids: I64, schema: pa.Schema
+    before: pa.RecordBatch,
+    before_ids: I64,
+    after: pa.RecordBatch,
+    after_ids: I64,
+    schema: pa.Schema,
+    hidden: Collection[str] = (),
 ) -> pa.RecordBatch:
-    """The changes as a batch of `schema`: the columns of results, then the kind."""
+    """The changes as a batch of `schema`: the columns of results, then the kind.
+
+    Rows that differ in hidden columns only are equal.
+    """
     _, at_before, at_after = np.intersect1d(before_ids, after_ids, assume_unique=True, return_indices=True)
     matched = before.take(pa.array(at_before)), after.take(pa.array(at_after))
-    changed = ~equal_rows(*matched)
+    shown = [name for name in before.schema.names if name not in hidden]
+    changed = ~equal_rows(*(rows.select(shown) for rows in matched))
     gone, new = np.ones(len(before_ids), np.bool_), np.ones(len(after_ids), np.bool_)
     gone[at_before], new[at_after] = False, False
     parts = [

@@ -119,7 +119,9 @@ class ChangingStore(RmwStore):
         if self.spec.emit != "changelog":
             return now
         at, image = self._image_of(start_us, after)
-        return changes(self._batch(start_us, image), at, now, exists, output_schema(self.spec))
+        assert isinstance(self.spec.work, Retracting)
+        hidden = self.spec.work.hidden_columns
+        return changes(self._batch(start_us, image), at, now, exists, output_schema(self.spec), hidden)
 
     def _batch(self, start_us: int, run: Run) -> pa.RecordBatch:
         """Rows as one batch of results without kinds."""

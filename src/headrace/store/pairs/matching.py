@@ -13,7 +13,10 @@ from headrace.plan.columns import LEFT, RIGHT
 from headrace.plan.work.joins.stream_join import StreamJoin
 from headrace.row.arrays import I64, Flags
 from headrace.row.run import Run
+from headrace.store.pairs.conditions import Pairs, holds
 from headrace.store.rows.kept_layout import KeptLayout, times_in
+from headrace.store.rows.kept_values import KeptValues
+from headrace.store.rows.take import rows_at
 
 PAIRS_MAX = 1 << 16  # pairs per piece
 
@@ -64,6 +67,18 @@ class Matching:
 
     def pairs(self, side: int, rows: Run, partners: Run) -> Iterator[tuple[I64, I64]]:
         """Row numbers of matching rows; `rows` are of `side`, and partners are ordered by hash."""
+        if self.work.where is None:
+            yield from self._near(side, rows, partners)
+            return
+        values = {side: KeptValues(self.layout, rows), 1 - side: KeptValues(self.layout, partners)}
+        for mine, theirs in self._near(side, rows, partners):
+            pairs: Pairs = {side: (values[side], mine), 1 - side: (values[1 - side], theirs)}
+            matches = holds(self.work.where, pairs)
+            if matches.any():
+                yield mine[matches], theirs[matches]
+
+    def _near(self, side: int, rows: Run, partners: Run) -> Iterator[tuple[I64, I64]]:
+        """Row numbers of rows with equal keys whose times match."""
         begins, ends = _spans(rows, partners)
         cursor = np.zeros(2, np.int64)
         while cursor[0] < len(rows):
@@ -77,6 +92,11 @@ class Matching:
 
     def mark(self, side: int, rows: Run, partners: Run, matched: Flags) -> None:
         """Marks the rows that match any partner."""
+        if self.work.where is not None:
+            unmatched = np.flatnonzero(~matched)
+            for mine, _ in self.pairs(side, rows_at(rows, unmatched), partners):
+                matched[unmatched[mine]] = True
+            return
         begins, ends = _spans(rows, partners)
         mark_matched(
             begins, ends, rows.words, rows.heap, partners.words, partners.heap,

@@ -5,6 +5,7 @@ bounds every two rows of equal keys match. `W` below is the operator's watermark
 
 With `until`, an input of the right side, a right row matches left rows from its own time until that time.
 With `generation`, an input too, the right side is a table: only rows of the newest generation match.
+With `where`, only pairs match for which that condition holds.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from headrace.plan.window import WindowKind
 from headrace.plan.work.base import Inputs, Work
 from headrace.plan.work.description import Description, column_parts
 from headrace.plan.work.flat import fields_in
+from headrace.plan.work.joins.condition import INPUTS, Term, spelled, term_of
 from headrace.plan.work.stores import FittingStores
 
 Matching = Literal["inner", "left", "right", "full", "semi", "anti"]
@@ -53,6 +55,7 @@ class StreamJoin(Work):
     meets: Meets = "both"
     until: str | None = None
     generation: str | None = None
+    where: Term | None = None
 
     # ── rows ─────────────────────────────────────────────────────────────────────────────────
 
@@ -157,7 +160,7 @@ class StreamJoin(Work):
         members = asdict(self)
         if self.meets == "both":
             del members["meets"]
-        for name in ("until", "generation"):
+        for name in ("until", "generation", "where"):
             if members[name] is None:
                 del members[name]
         return {"work": {"name": self.name, **members}}
@@ -165,14 +168,15 @@ class StreamJoin(Work):
     @classmethod
     def from_json(cls, members: dict[str, Any]) -> Self:
         sides: dict[str, Any] = {side: fields_in(members.pop(side)) for side in ("left", "right")}
-        return cls(**members, **sides)
+        where = {"where": term_of(members.pop("where"))} if "where" in members else {}
+        return cls(**members, **sides, **where)
 
     def digest(self, inputs: Inputs) -> dict[str, Any]:
         """Times decide which bucket a row is in, and how long it is stored."""
         types = [field.type for field in inputs]
         bounds = (self.lower_us, self.upper_us, self.bucket_us)
         meets = {} if self.meets == "both" else {"meets": self.meets}
-        by = {"until": self.until, "generation": self.generation}
+        by = {"until": self.until, "generation": self.generation, "where": self.where}
         named = {name: value for name, value in by.items() if value is not None}
         return {"work": self.name, "how": self.how, "bounds": bounds, "inputs": types, **meets, **named}
 
@@ -182,7 +186,17 @@ class StreamJoin(Work):
             ("the interval", self._interval),
             ("the width of its buckets", f"{self.bucket_us / 1e6:g} s"),
         )
-        return Description((("the join", self.how), *interval, ("its moment", self.meets)), sides)
+        traits = (("the join", self.how), *interval, ("its moment", self.meets))
+        return Description((*traits, ("its condition", self._condition(inputs))), sides)
+
+    def _condition(self, inputs: Inputs) -> str:
+        """The condition over both streams, in the user's words."""
+        if self.where is None:
+            return "none"
+        labels = {(side, one.name): one.label or one.name for one in inputs for side in INPUTS}
+        for side, columns in zip(INPUTS, self.side_columns(), strict=True):
+            labels |= {(side, one.name): one.label or one.name for one in columns}
+        return spelled(self.where, labels)
 
     @property
     def _interval(self) -> str:
@@ -196,4 +210,5 @@ class StreamJoin(Work):
 
     def facts(self) -> tuple[tuple[str, str], ...]:
         sizes = f"{len(self.left)} columns of the left stream, {len(self.right)} of the right one"
-        return (("join", f"{self.how}, {sizes}"), ("interval", self._interval))
+        where = () if self.where is None else (("condition", self._condition(())),)
+        return (("join", f"{self.how}, {sizes}"), ("interval", self._interval), *where)

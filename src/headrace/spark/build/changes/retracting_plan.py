@@ -38,7 +38,7 @@ def check_retracting(aggregates: Sequence[Planned], window: TimeWindow | None) -
         if one.function not in LINEAR:
             raise QueryError(
                 f"{one.where} over a changelog is not supported",
-                hint=f"possible are {', '.join(sorted(LINEAR))}",
+                hint=f"possible are {', '.join(sorted(LINEAR))}, and top(1, by=…) for the largest",
             )
 
 

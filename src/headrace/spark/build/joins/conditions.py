@@ -1,8 +1,8 @@
 """Conditions of a join beside equal keys: whose columns each reads, and where it is evaluated.
 
 A condition over one stream is evaluated before the shuffle: a row that fails it matches no other row. A
-condition over both is a filter above the join, which is right for inner joins only: the host does not
-evaluate Spark's expressions, so it cannot find out which rows have no partner.
+condition over both is a filter above an inner join. Where rows without a partner come out, or left rows
+only, the host evaluates it on pairs (`paired.py`).
 """
 
 from __future__ import annotations
@@ -24,18 +24,19 @@ Condition: TypeAlias = str | Column
 
 @dataclass(frozen=True, eq=False)
 class Conditions:
-    """Conditions by the streams that they read."""
+    """Conditions by the streams that they read; those over both are above the join, or of its pairs."""
 
     left: tuple[Column, ...] = ()
     right: tuple[Column, ...] = ()
-    both: tuple[Column, ...] = ()
+    above: tuple[Column, ...] = ()
+    of_pairs: tuple[Column, ...] = ()
 
     def of_side(self, side: int) -> tuple[Column, ...]:
         return self.left if side == LEFT else self.right
 
-    def above(self, joined: DataFrame) -> DataFrame:
-        """The join's result, where the conditions over both streams hold."""
-        for condition in self.both:
+    def filtered(self, joined: DataFrame) -> DataFrame:
+        """The join's result, where the conditions above it hold."""
+        for condition in self.above:
             joined = joined.where(condition)
         return joined
 
@@ -46,20 +47,17 @@ NO_CONDITIONS = Conditions()
 def conditions_of(
     left: DataFrame, right: DataFrame, where: Condition | Sequence[Condition] | None, how: str
 ) -> Conditions:
-    """Sorts conditions; raises for one over both streams where rows without a partner come out."""
+    """Sorts conditions by the streams that they read."""
     if where is None:
         return NO_CONDITIONS
     sorted_out: dict[int | None, list[Column]] = {LEFT: [], RIGHT: [], None: []}
     for one in [where] if isinstance(where, str | Column) else where:
         condition = F.expr(one) if isinstance(one, str) else one
         side = _side_of(left, right, condition)
-        if side is None and how != "inner":
-            raise QueryError(
-                f'how="{how}": the condition {one} reads columns of both streams',
-                hint="write conditions over one stream each, as a list; or join inner, which takes any",
-            )
         sorted_out[side].append(condition)
-    return Conditions(*(tuple(sorted_out[side]) for side in (LEFT, RIGHT, None)))
+    of_one = (tuple(sorted_out[LEFT]), tuple(sorted_out[RIGHT]))
+    both = tuple(sorted_out[None])
+    return Conditions(*of_one, above=both) if how == "inner" else Conditions(*of_one, of_pairs=both)
 
 
 def _side_of(left: DataFrame, right: DataFrame, condition: Any) -> int | None:

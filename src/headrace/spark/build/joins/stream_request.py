@@ -19,10 +19,12 @@ from pyspark.sql import types as T
 from headrace.errors import QueryError
 from headrace.plan.options import Options
 from headrace.plan.spec import LEFT, RIGHT, TIME, Field, OperatorSpec, StoreName
+from headrace.plan.work.joins.condition import Term
 from headrace.plan.work.joins.stream_join import FAR_US, Matching, Meets, StreamJoin
 from headrace.spark.build.joins import sides as parts
 from headrace.spark.build.joins.conditions import NO_CONDITIONS, Conditions
 from headrace.spark.build.joins.keys import Key, On, keys_of, wire_keys
+from headrace.spark.build.joins.paired import PairedConditions
 from headrace.spark.build.joins.rows import BothSides, Carried, InputPlan, SidePlan, outputs
 from headrace.spark.build.joins.sides import SIDES, Side
 from headrace.spark.build.parts import supported
@@ -76,9 +78,11 @@ class StreamJoinRequest:
 
         plan = InputPlan()
         columns, inputs = zip(*(plan.add(rest[n], times[n]) for n in (LEFT, RIGHT)), strict=True)
-        until, ending = self._until(plan, columns[RIGHT], rest[RIGHT], inputs[RIGHT])
+        carried = [_Inputs(plan, columns[n], rest[n], inputs[n]) for n in (LEFT, RIGHT)]
+        until, ending = self._until(carried[RIGHT])
+        where = self._where(carried, [key.name for key in keys])
         fields, leaves, key_outputs = wire_keys(keys)
-        work = self._work(columns, bounds, until)
+        work = replace(self._work(columns, bounds, until), where=where)
         spec = OperatorSpec(
             name=parts.join_name(sides, self.name),
             keys=tuple(fields),
@@ -115,9 +119,7 @@ class StreamJoinRequest:
         rest = [parts.rest_of(n, side, keys, optional=optional[n]) for n, side in enumerate(sides)]
         return rest if self.how not in ("semi", "anti") else [rest[LEFT], []]
 
-    def _until(
-        self, plan: InputPlan, fields: Sequence[Field], columns: Sequence[Carried], used: dict[str, Column]
-    ) -> tuple[str | None, Column | None]:
+    def _until(self, inputs: _Inputs) -> tuple[str | None, Column | None]:
         """The input with the last time at which a right row matches, and which rows have one."""
         if self.until is None:
             return None, None
@@ -127,13 +129,17 @@ class StreamJoinRequest:
                 f"until={end.name} is {end.type.simpleString()}",
                 hint="name a timestamp of the right stream",
             )
-        at = 0
-        for one in columns:
-            if one.column.same_as(end) and fields[at].name != TIME:
-                return fields[at].name, end.column.isNotNull()
-            at += len(one.leaves)
-        (leaf,) = flatten(end.column, end.type, end.nullable, end.name, is_key=False)
-        return plan.more(leaf, used), end.column.isNotNull()
+        return inputs.having(end), end.column.isNotNull()
+
+    def _where(self, inputs: Sequence[_Inputs], keys: Sequence[str]) -> Term | None:
+        """The condition that the host evaluates on pairs."""
+        if not self.where.of_pairs:
+            return None
+
+        def operand(side: int, value: Resolved) -> str:
+            return inputs[side].having(value)
+
+        return PairedConditions(self.left.df, self.right.df, keys, operand).term(self.where.of_pairs)
 
     def _work(self, columns: Any, bounds: Bounds | None, until: str | None) -> StreamJoin:
         lower, upper = (None, None) if bounds is None or until is not None else bounds
@@ -141,6 +147,26 @@ class StreamJoinRequest:
             self.how, columns[LEFT], columns[RIGHT], lower, upper, meets=self.meets, until=until
         )
         return replace(work, bucket_us=bucket_us(work))
+
+
+@dataclass(frozen=True, eq=False)
+class _Inputs:
+    """The inputs of one side: those of its columns, and more that only the host reads."""
+
+    plan: InputPlan
+    fields: Sequence[Field]
+    columns: Sequence[Carried]
+    used: dict[str, Column]
+
+    def having(self, value: Resolved) -> str:
+        """The input with the values of an expression: that of a column that is equal, or one more."""
+        at = 0
+        for one in self.columns:
+            if one.column.same_as(value) and self.fields[at].name != TIME:
+                return self.fields[at].name
+            at += len(one.leaves)
+        (leaf,) = flatten(value.column, value.type, value.nullable, value.name, is_key=False)
+        return self.plan.more(leaf, self.used)
 
 
 def bounds_of(
