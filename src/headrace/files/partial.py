@@ -109,7 +109,9 @@ class PartialFile(OpenFile):
     def _promote(self) -> None:
         load, self.load = self.load, None
         if load is not None:
+            self._space.probe("promoting")
             load()
+            self._space.probe("promoted")
             self.is_whole_elsewhere = True
 
     def announce(self, starts: I64, ends: I64) -> None:

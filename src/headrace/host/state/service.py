@@ -24,6 +24,7 @@ from headrace.checkpoint.home import PartitionHome
 from headrace.checkpoint.log import LocalLog
 from headrace.checkpoint.pipeline import CommitPipeline, Crew
 from headrace.checkpoint.runs import claim_run
+from headrace.checkpoint.steps import Moment
 from headrace.files.fetch import Fetcher
 from headrace.files.keeper import CacheKeeper
 from headrace.files.ranges import REQUEST_BYTES
@@ -70,6 +71,7 @@ class PartitionService:
         self._keeper = keeper
         self._upkeep = upkeep or Upkeep()
         self._crew = crew or Crew()
+        self._space.probe = lambda moment: self._crew.probe(Moment(moment))
         self._partitions: dict[tuple[str, str, str, str], Partition] = {}  # the last is the folder
         self._runs: dict[tuple[str, str, str], RunGuard] = {}
         self._rollups: dict[tuple[str, str], RollUp] = {}
@@ -250,6 +252,7 @@ def open_service(
     compactors: str = "",
     compaction_secret: str = "",
     wrap: Wrap | None = None,
+    crew: Crew | None = None,
 ) -> PartitionService:
     """The state behind a host's server; `local` is a directory on the machine's own disk.
 
@@ -274,6 +277,7 @@ def open_service(
     return PartitionService(
         memory_bytes,
         locations,
+        crew,
         fsync=fsync == "true",
         cache=policy,
         space=space,
