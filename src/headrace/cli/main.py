@@ -238,7 +238,8 @@ def shared(
         typer.Option(help="A running aggregate, or orders without repeats joined with shipping updates."),
     ] = "totals",
     parts: Annotated[
-        str, typer.Option(help="Some of recovery, checkpoint, cache, cpu, opening, rescale; with commas.")
+        str,
+        typer.Option(help="Some of them only, such as recovery,cpu: see docs/benchmarks.md."),
     ] = "",
     latency_ms: Annotated[float, typer.Option(help="1.5 or 23 only; 0 is both.")] = 0.0,
     keep: Annotated[

@@ -13,7 +13,7 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Self
@@ -24,7 +24,7 @@ from headrace.errors import StateCorrupt, TryAgain
 from headrace.files.fetched import Fetched
 from headrace.files.local import writing
 from headrace.files.opened import OpenFile
-from headrace.files.ranges import UNIT_BYTES, requests, runs, units_of
+from headrace.files.ranges import UNIT_BYTES, calls, requests, runs, units_of
 from headrace.row.arrays import I64, U8
 
 if TYPE_CHECKING:
@@ -36,6 +36,8 @@ _TRIES = 3  # of a request whose reply is too short
 _libc = ctypes.CDLL(None, use_errno=True)
 
 ReadRange = Callable[[int, int], bytes]  # start and length; fewer bytes where the file or the reply ends
+ReadRanges = Callable[[Sequence[tuple[int, int]]], list[bytes]]  # the same for several ranges
+Part = tuple[int, int, memoryview]  # units `[first, end)` and their bytes
 ReadSize = Callable[[], int]
 
 
@@ -55,11 +57,14 @@ class PartialFile(OpenFile):
         read_size: ReadSize,
         name: str = "",
         fetched: Fetched | None = None,
+        at_once: int = 1,
+        read_ranges: ReadRanges | None = None,
     ) -> None:
         super().__init__(space.new_file(size), where)
         self.fetched = fetched or Fetched()  # of all files of its partition
         self.name = name  # by which the cache remembers its uses
         self._size, self._read, self._read_size, self._space = size, read, read_size, space
+        self._at_once, self._read_ranges = at_once, read_ranges or self._one_by_one
         self._units: U8 = np.zeros(-(-size // UNIT_BYTES), np.uint8)
         self._changed = threading.Condition()
         self._pins: dict[int, int] = {}  # reads under way, by thread
@@ -130,47 +135,53 @@ class PartialFile(OpenFile):
         if start + len(data) == self._size:
             end = len(self._units)
         if first < end:
-            self._write(first, end, data[first * UNIT_BYTES - start :][: (end - first) * UNIT_BYTES], HOT)
+            whole = memoryview(data)[first * UNIT_BYTES - start :][: (end - first) * UNIT_BYTES]
+            self._write([(first, end, whole)], HOT)
 
     def _fetch(self, missing: I64, state: int) -> None:
         """Fetches units that this thread has marked as coming."""
         firsts, ends = requests(missing, self._space.fetcher.gap_bytes)
 
-        def request(first: int, end: int) -> tuple[int, Callable[[], None]]:
-            return (end - first) * UNIT_BYTES, lambda: self._fetch_range(first, end, state)
+        def request(ranges: list[tuple[int, int]]) -> tuple[int, Callable[[], None]]:
+            nbytes = sum(end - first for first, end in ranges) * UNIT_BYTES
+            return nbytes, lambda: self._fetch_ranges(ranges, nbytes, state)
 
         begun_ms = self._space.clock.monotonic_ms()
         try:
-            self._space.fetcher.run(
-                [request(int(first), int(end)) for first, end in zip(firsts, ends, strict=True)],
-                once=state == COLD,
-            )
+            groups = calls(firsts, ends, self._at_once)
+            self._space.fetcher.run([request(ranges) for ranges in groups], once=state == COLD)
         finally:
             with self._changed:  # what an error left
                 self._units[missing[self._units[missing] == COMING]] = ABSENT
                 self._changed.notify_all()
             self._space.count(self, Fetched(fetch_ms=self._space.clock.monotonic_ms() - begun_ms))
 
-    def _fetch_range(self, first: int, end: int, state: int) -> None:
-        start = first * UNIT_BYTES
-        length = min(end * UNIT_BYTES, self._size) - start
-        data = memoryview(self._whole(start, length))
-        for a, b in self._kept(first, end):
-            self._write(a, b, data[(a - first) * UNIT_BYTES : (b - first) * UNIT_BYTES], state)
-        self._space.count(self, Fetched(fetched_bytes=length, requests=1))
+    def _fetch_ranges(self, ranges: list[tuple[int, int]], nbytes: int, state: int) -> None:
+        """One call for ranges of units."""
+        starts = [first * UNIT_BYTES for first, _ in ranges]
+        lengths = [min(end * UNIT_BYTES, self._size) - first * UNIT_BYTES for first, end in ranges]
+        places = list(zip(starts, lengths, strict=True))
+        parts, has_room = list[Part](), self._space.has_room(nbytes)
+        for (first, end), place, reply in zip(ranges, places, self._read_ranges(places), strict=True):
+            data = memoryview(reply if len(reply) == place[1] else self._whole(*place, reply))
+            for a, b in [(first, end)] if has_room else self._awaited(first, end):
+                parts.append((a, b, data[(a - first) * UNIT_BYTES : (b - first) * UNIT_BYTES]))
+        self._write(parts, state)
+        self._space.count(self, Fetched(fetched_bytes=sum(lengths), requests=len(ranges)))
 
-    def _kept(self, first: int, end: int) -> list[tuple[int, int]]:
-        """The units of a reply that are kept: without room, only those that a reader waits for."""
-        if self._space.has_room((end - first) * UNIT_BYTES):
-            return [(first, end)]
+    def _awaited(self, first: int, end: int) -> list[tuple[int, int]]:
+        """The units that a reader waits for: without room, only those are kept of a reply."""
         with self._changed:
             awaited: I64 = first + np.flatnonzero(self._units[first:end] == COMING)
         return runs(awaited)
 
-    def _whole(self, start: int, length: int) -> bytes:
-        """The bytes of a range; a short reply is repeated, a file that is too short is corrupt."""
-        for _ in range(_TRIES):
-            data = self._read(start, length)
+    def _one_by_one(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        return [self._read(start, length) for start, length in ranges]
+
+    def _whole(self, start: int, length: int, data: bytes) -> bytes:
+        """The bytes of a range after a short reply: it is repeated, a file that is too short is corrupt."""
+        for number in range(_TRIES):
+            data = data if number == 0 else self._read(start, length)
             if len(data) == length:
                 return data
             stored = self._read_size()
@@ -185,17 +196,27 @@ class PartialFile(OpenFile):
             hint="nothing to do if it passes: the batch is tried again",
         )
 
-    def _write(self, first: int, end: int, data: bytes | memoryview, state: int) -> None:
+    def _write(self, parts: Sequence[Part], state: int) -> None:
         with writing(self._space.folder), self._changed:
-            at = first * UNIT_BYTES
-            left = memoryview(data)
-            while left:
-                done = os.pwrite(self.fd, left, at)
-                left, at = left[done:], at + done
-            fresh = self._units[first:end] % COMING == ABSENT  # ABSENT or COMING
-            self._units[first:end][fresh] = state
-            self._grow(int(fresh.sum()) * UNIT_BYTES)
+            grown = 0
+            for first, end, data in parts:
+                at, left = first * UNIT_BYTES, data
+                while left:
+                    done = os.pwrite(self.fd, left, at)
+                    left, at = left[done:], at + done
+                grown += self._mark(first, end, state)
+            self._grow(grown * UNIT_BYTES)
             self._changed.notify_all()
+
+    def _mark(self, first: int, end: int, state: int) -> int:
+        """Marks units as present; returns how many were not."""
+        if end - first == 1:  # most ranges, and no arrays for them
+            is_fresh = self._units[first] % COMING == ABSENT
+            self._units[first] = state if is_fresh else self._units[first]
+            return int(is_fresh)
+        fresh = self._units[first:end] % COMING == ABSENT  # ABSENT or COMING
+        self._units[first:end][fresh] = state
+        return int(fresh.sum())
 
     def _grow(self, nbytes: int) -> None:
         self.present_bytes += nbytes

@@ -35,6 +35,20 @@ def requests(units: I64, gap_bytes: int, request_bytes: int = REQUEST_BYTES) -> 
     return cut(firsts, ends, max(1, request_bytes // UNIT_BYTES))
 
 
+def calls(firsts: I64, ends: I64, at_once: int, most: int = REQUEST_BYTES) -> list[list[tuple[int, int]]]:
+    """Ranges of units in groups, one per call: at most so many ranges and bytes, or one range alone."""
+    groups: list[list[tuple[int, int]]] = []
+    left = 0
+    for first, end in zip(firsts.tolist(), ends.tolist(), strict=True):
+        nbytes = (end - first) * UNIT_BYTES
+        if not groups or len(groups[-1]) == at_once or nbytes > left:
+            groups.append([])
+            left = most
+        groups[-1].append((first, end))
+        left -= nbytes
+    return groups
+
+
 def cut(firsts: I64, ends: I64, length: int) -> tuple[I64, I64]:
     """The same ranges in pieces of at most `length`."""
     pieces = np.maximum(-(-(ends - firsts) // length), 1)

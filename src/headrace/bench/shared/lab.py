@@ -12,6 +12,7 @@ import numpy as np
 
 from headrace.bench.shared.host import Batch, Far, Host
 from headrace.bench.shared.jobs import Job
+from headrace.plan.ids import new_write_id
 from headrace.plan.partitions.layouts import Layout, first_layout
 from headrace.row.arrays import I64
 
@@ -90,7 +91,7 @@ class Lab:
         """A new start on an empty machine, which is given up at the end."""
         local = self.new_folder()
         service = far.open(self._memory_bytes, local)
-        host = Host(state.job, state.location, service, f"start-{self._starts}", state.layouts)
+        host = Host(state.job, state.location, service, new_write_id(), state.layouts)
         try:
             yield host
         finally:

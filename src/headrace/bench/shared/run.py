@@ -11,6 +11,7 @@ import statistics
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -28,15 +29,24 @@ from headrace.bench.shared.rescales import measure_rescales
 from headrace.bench.shared.rows import hot_spot, skewed, uniform
 from headrace.kernels.warm import warm
 
-Part = Literal["recovery", "checkpoint", "cache", "cpu", "opening", "rescale"]
+Part = Literal[
+    "recovery",
+    "checkpoint",
+    "cache_tenth",
+    "cache_tenth_hot",
+    "cache_tenth_uniform",
+    "cpu",
+    "opening",
+    "rescale",
+]
 PARTS: tuple[Part, ...] = get_args(Part)
 LATENCIES_MS = (1.5, 23.0)
 RATIO_MS = 23.0  # the latency of the ratios
-CACHE_LOADS: tuple[tuple[str, Keys, int], ...] = (
-    ("cache_tenth", skewed, 10_000),
-    ("cache_tenth_hot", hot_spot, 50_000),
-    ("cache_tenth_uniform", uniform, 1_000),
-)
+CACHE_LOADS: dict[str, tuple[Keys, int]] = {
+    "cache_tenth": (skewed, 10_000),
+    "cache_tenth_hot": (hot_spot, 50_000),
+    "cache_tenth_uniform": (uniform, 1_000),
+}
 
 
 def run(
@@ -75,10 +85,10 @@ class Bench:
         warm()
         with self._small() as small, self._large() as large:
             self.figures["state_mb"] = {"small": report.mb(small.nbytes), "large": report.mb(large.nbytes)}
-        measures: dict[Part, Callable[[], None]] = {
+        measures: dict[str, Callable[[], None]] = {
             "recovery": self._recoveries,
             "checkpoint": self._checkpoints,
-            "cache": self._caches,
+            **{name: partial(self._caches, name, *load) for name, load in CACHE_LOADS.items()},
             "cpu": self._cpu,
             "opening": self._openings,
             "rescale": self._rescales,
@@ -156,16 +166,12 @@ class Bench:
 
     # ── a cache of a tenth ───────────────────────────────────────────────────────────────────
 
-    def _caches(self) -> None:
+    def _caches(self, name: str, draw: Keys, rows: int) -> None:
         for latency_ms in self._latencies_ms:
             with self._large() as state:
-                self._cache(state, latency_ms)
-
-    def _cache(self, state: State, latency_ms: float) -> None:
-        tenth = Far(latency_ms, disk=str(state.nbytes // 10))
-        everything = Far(latency_ms, disk=str(10 * state.nbytes), fill="whole")
-        for name, draw, rows in CACHE_LOADS:
-            rates = [self._rows_per_s(state, far, draw, rows) for far in (tenth, everything)]
+                tenth = Far(latency_ms, disk=str(state.nbytes // 10))
+                everything = Far(latency_ms, disk=str(10 * state.nbytes), fill="whole")
+                rates = [self._rows_per_s(state, far, draw, rows) for far in (tenth, everything)]
             ratio_name = name if latency_ms == RATIO_MS else f"{name}_{latency_ms:g}ms"
             self.ratios[ratio_name] = rates[0] / rates[1]
             self.figures[f"{ratio_name}_rows_per_s"] = [round(rate) for rate in rates]

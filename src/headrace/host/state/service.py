@@ -84,6 +84,8 @@ class PartitionService:
 
     def begin(self, ticket: Ticket) -> Transaction:
         blobs = self._locations.open(ticket.location, create=ticket.base is None)
+        with self._mutex:
+            self._rollup_of(ticket, blobs)  # is read while the run is claimed
         guard = self._guard_of(ticket, blobs)
         with self._mutex:
             self._ended.discard(ticket.query)
@@ -155,7 +157,8 @@ class PartitionService:
             return None
         key = (ticket.location, ticket.query)
         if key not in self._rollups:
-            rollup = RollUp(blobs, ticket.query, self._crew.clock)
+            together = self._space.fetcher.together
+            rollup = RollUp(blobs, ticket.query, self._crew.clock, together=together)
             if ticket.base is not None:
                 rollup.reading = self._space.fetcher.beside(rollup.load)
             self._rollups[key] = rollup
