@@ -16,6 +16,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
@@ -24,7 +25,7 @@ from headrace.errors import StateCorrupt, TryAgain
 from headrace.files.fetched import Fetched
 from headrace.files.local import writing
 from headrace.files.opened import OpenFile
-from headrace.files.ranges import UNIT_BYTES, calls, requests, runs, units_of
+from headrace.files.ranges import UNIT_BYTES, all_units, calls, pieces, requests, runs, units_of
 from headrace.row.arrays import I64, U8
 
 if TYPE_CHECKING:
@@ -38,6 +39,21 @@ _libc = ctypes.CDLL(None, use_errno=True)
 ReadRange = Callable[[int, int], bytes]  # start and length; fewer bytes where the file or the reply ends
 ReadRanges = Callable[[Sequence[tuple[int, int]]], list[bytes]]  # the same for several ranges
 Part = tuple[int, int, memoryview]  # units `[first, end)` and their bytes
+
+
+@dataclass(frozen=True)
+class _Range:
+    """Units `[first, end)` to fetch with one request, and the runs of them to keep."""
+
+    first: int
+    end: int
+    kept: list[tuple[int, int]]
+
+    @property
+    def nbytes(self) -> int:
+        return (self.end - self.first) * UNIT_BYTES
+
+
 ReadSize = Callable[[], int]
 
 
@@ -129,51 +145,55 @@ class PartialFile(OpenFile):
     def beside(self, work: Callable[[], None]) -> Future[None]:
         return self._space.fetcher.beside(work)
 
-    def fill(self, start: int, data: bytes) -> None:
-        """Adds bytes that came another way, such as with the manifest; only whole units are kept."""
-        first, end = -(-start // UNIT_BYTES), (start + len(data)) // UNIT_BYTES
-        if start + len(data) == self._size:
-            end = len(self._units)
-        if first < end:
-            whole = memoryview(data)[first * UNIT_BYTES - start :][: (end - first) * UNIT_BYTES]
-            self._write([(first, end, whole)], HOT)
-
     def _fetch(self, missing: I64, state: int) -> None:
         """Fetches units that this thread has marked as coming."""
         firsts, ends = requests(missing, self._space.fetcher.gap_bytes)
-
-        def request(ranges: list[tuple[int, int]]) -> tuple[int, Callable[[], None]]:
-            nbytes = sum(end - first for first, end in ranges) * UNIT_BYTES
-            return nbytes, lambda: self._fetch_ranges(ranges, nbytes, state)
-
+        claimed = self._claim(missing, firsts, ends)
+        ranges = [
+            _Range(first, end, kept)
+            for first, end, kept in zip(
+                firsts.tolist(), ends.tolist(), pieces(claimed, firsts, ends), strict=True
+            )
+        ]
         begun_ms = self._space.clock.monotonic_ms()
         try:
-            groups = calls(firsts, ends, self._at_once)
-            self._space.fetcher.run([request(ranges) for ranges in groups], once=state == COLD)
+            groups = calls(ranges, self._at_once)
+            self._space.fetcher.run([self._call(group, state) for group in groups], once=state == COLD)
         finally:
             with self._changed:  # what an error left
-                self._units[missing[self._units[missing] == COMING]] = ABSENT
+                self._units[claimed[self._units[claimed] == COMING]] = ABSENT
                 self._changed.notify_all()
             self._space.count(self, Fetched(fetch_ms=self._space.clock.monotonic_ms() - begun_ms))
 
-    def _fetch_ranges(self, ranges: list[tuple[int, int]], nbytes: int, state: int) -> None:
-        """One call for ranges of units."""
-        starts = [first * UNIT_BYTES for first, _ in ranges]
-        lengths = [min(end * UNIT_BYTES, self._size) - first * UNIT_BYTES for first, end in ranges]
-        places = list(zip(starts, lengths, strict=True))
-        parts, has_room = list[Part](), self._space.has_room(nbytes)
-        for (first, end), place, reply in zip(ranges, places, self._read_ranges(places), strict=True):
-            data = memoryview(reply if len(reply) == place[1] else self._whole(*place, reply))
-            for a, b in [(first, end)] if has_room else self._awaited(first, end):
-                parts.append((a, b, data[(a - first) * UNIT_BYTES : (b - first) * UNIT_BYTES]))
-        self._write(parts, state)
-        self._space.count(self, Fetched(fetched_bytes=sum(lengths), requests=len(ranges)))
-
-    def _awaited(self, first: int, end: int) -> list[tuple[int, int]]:
-        """The units that a reader waits for: without room, only those are kept of a reply."""
+    def _claim(self, missing: I64, firsts: I64, ends: I64) -> I64:
+        """The units of replies that this thread will keep; without room, only those that it waits for."""
+        units = int((ends - firsts).sum())
+        if units == len(missing) or not self._space.has_room(units * UNIT_BYTES):
+            return missing
+        between = np.setdiff1d(all_units(firsts, ends), missing, assume_unique=True)
         with self._changed:
-            awaited: I64 = first + np.flatnonzero(self._units[first:end] == COMING)
-        return runs(awaited)
+            fresh = between[self._units[between] == ABSENT]
+            self._units[fresh] = COMING
+        return np.sort(np.concatenate([missing, fresh]))
+
+    def _call(self, ranges: Sequence[_Range], state: int) -> tuple[int, Callable[[], None]]:
+        """The bytes of one call for several ranges, and the call."""
+        return sum(each.nbytes for each in ranges), lambda: self._fetch_ranges(ranges, state)
+
+    def _fetch_ranges(self, ranges: Sequence[_Range], state: int) -> None:
+        places = [self._bytes_of(each.first, each.end) for each in ranges]
+        parts = list[Part]()
+        for each, place, reply in zip(ranges, places, self._read_ranges(places), strict=True):
+            data = memoryview(reply if len(reply) == place[1] else self._whole(*place, reply))
+            for a, b in each.kept:
+                parts.append((a, b, data[(a - each.first) * UNIT_BYTES : (b - each.first) * UNIT_BYTES]))
+        self._write(parts, state)
+        fetched = sum(length for _, length in places)
+        self._space.count(self, Fetched(fetched_bytes=fetched, requests=len(ranges)))
+
+    def _bytes_of(self, first: int, end: int) -> tuple[int, int]:
+        """Start and length of units."""
+        return first * UNIT_BYTES, min(end * UNIT_BYTES, self._size) - first * UNIT_BYTES
 
     def _one_by_one(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
         return [self._read(start, length) for start, length in ranges]
@@ -197,26 +217,19 @@ class PartialFile(OpenFile):
         )
 
     def _write(self, parts: Sequence[Part], state: int) -> None:
-        with writing(self._space.folder), self._changed:
-            grown = 0
+        """Writes units that this thread has marked as coming: no other thread writes or evicts them."""
+        units = 0
+        with writing(self._space.folder):
             for first, end, data in parts:
-                at, left = first * UNIT_BYTES, data
+                at, left, units = first * UNIT_BYTES, data, units + end - first
                 while left:
                     done = os.pwrite(self.fd, left, at)
                     left, at = left[done:], at + done
-                grown += self._mark(first, end, state)
-            self._grow(grown * UNIT_BYTES)
+        with self._changed:
+            for first, end, _ in parts:
+                self._units[first:end] = state
+            self._grow(units * UNIT_BYTES)
             self._changed.notify_all()
-
-    def _mark(self, first: int, end: int, state: int) -> int:
-        """Marks units as present; returns how many were not."""
-        if end - first == 1:  # most ranges, and no arrays for them
-            is_fresh = self._units[first] % COMING == ABSENT
-            self._units[first] = state if is_fresh else self._units[first]
-            return int(is_fresh)
-        fresh = self._units[first:end] % COMING == ABSENT  # ABSENT or COMING
-        self._units[first:end][fresh] = state
-        return int(fresh.sum())
 
     def _grow(self, nbytes: int) -> None:
         self.present_bytes += nbytes
