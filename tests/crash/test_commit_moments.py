@@ -49,6 +49,7 @@ class Query:
     """A query over one partition, as its driver sees it."""
 
     retain = 3
+    era = 0  # of the driver: its next start gets another name
 
     def __init__(self, folder: Path, mode: CommitMode) -> None:
         self.folder, self.mode, self.attempt = folder, mode, 0
@@ -60,7 +61,7 @@ class Query:
         self.attempt += 1
         base = None if number == 0 else number - 1
         shared = str(self.folder / "shared")
-        start = f"start-{os.getpid()}"
+        start = f"start-{os.getpid()}-{self.era}"
         ticket = Ticket(start, QUERY, SPEC, 0, number, base, self.attempt, shared, self.retain, self.mode)
         transaction = service.begin(ticket)
         transaction.apply(batch_of(ALL[number]))
