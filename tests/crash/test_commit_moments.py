@@ -31,6 +31,7 @@ from headrace.plan.partitions.layouts import Origin, first_layout
 from headrace.plan.spec import HASH
 from headrace.recovery.redo import StateOf, redo
 from headrace.store.segments import compact
+from headrace.testing.crash.matrix import CACHE, COLLECTION, COMPACTION, RECOVERY, RESCALE
 from headrace.testing.faults.dying_service import dying_at, pausing_at
 from headrace.testing.simulation.model import QUERY, SPEC, Rows, State, batch_of, state_of
 from headrace.wire.contract import Ticket
@@ -41,14 +42,14 @@ BATCHES: list[Rows] = [
 ]
 ALL = [*BATCHES, [(f"key-{key}", 0) for key in range(9)]]  # the last one shows all that there is
 NEVER_IN_SYNC = {Moment.LOGGING, Moment.LOGGED, Moment.UPLOADING, Moment.UPLOADED, Moment.RETIRED}
-RECOVERY = {Moment.RECOVERING, Moment.RECOVERED}
-RESCALE = {Moment.RESCALING, Moment.RESCALED}
-COMPACTION = {Moment.COMPACTING, Moment.COMPACTED}
 SECRET = "s" * 64
 
 
 class Query:
     """A query over one partition, as its driver sees it."""
+
+    retain = 3
+    era = 0  # of the driver: its next start gets another name
 
     def __init__(self, folder: Path, mode: CommitMode) -> None:
         self.folder, self.mode, self.attempt = folder, mode, 0
@@ -60,8 +61,8 @@ class Query:
         self.attempt += 1
         base = None if number == 0 else number - 1
         shared = str(self.folder / "shared")
-        start = f"start-{os.getpid()}"
-        ticket = Ticket(start, QUERY, SPEC, 0, number, base, self.attempt, shared, 3, self.mode)
+        start = f"start-{os.getpid()}-{self.era}"
+        ticket = Ticket(start, QUERY, SPEC, 0, number, base, self.attempt, shared, self.retain, self.mode)
         transaction = service.begin(ticket)
         transaction.apply(batch_of(ALL[number]))
         results = state_of(transaction.finish([]))
@@ -135,7 +136,7 @@ def moments(mode: CommitMode) -> list[Moment]:
     return [
         moment
         for moment in Moment
-        if moment not in RECOVERY | RESCALE | COMPACTION
+        if moment not in {*RECOVERY, *RESCALE, *COMPACTION, *COLLECTION, *CACHE}
         and not (mode == "sync" and moment in NEVER_IN_SYNC)
     ]
 

@@ -13,12 +13,22 @@ import pytest
 
 from headrace.checkpoint.steps import Moment
 from headrace.plan.options import COMMIT_MODES
-from headrace.testing.crash.matrix import COMPACTION, FILES, RESCALE, VICTIMS, Case, matrix, occurs
+from headrace.testing.crash.matrix import (
+    CACHE,
+    COLLECTION,
+    COMPACTION,
+    FILES,
+    RESCALE,
+    VICTIMS,
+    Case,
+    matrix,
+    occurs,
+)
 from headrace.testing.crash.queries import KINDS
 from headrace.testing.faults.stops import Stop, clear, give, lift, obeying, stopped
 
-# The others: test_commit_moments.py
-MOMENTS = [moment for moment in Moment if moment not in (*RESCALE, *COMPACTION)]
+# The others: test_commit_moments.py, test_storage_moments.py
+MOMENTS = [moment for moment in Moment if moment not in (*RESCALE, *COMPACTION, *COLLECTION, *CACHE)]
 WITHIN_S = 60.0  # far more than a thread needs to reach its moment
 
 

@@ -7,12 +7,15 @@ from __future__ import annotations
 import random
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 from streaming_case import FOURTH, Case, Rows, finished_case
+from test_savepoints import drop, savepoint, started
 
+from headrace.blob.objects import ObjectBlobs
 from headrace.testing.faults.faulty_blobs import Outcome
 from headrace.testing.faults.s3_server import BUCKET, S3Server, no_faults
 
@@ -111,3 +114,30 @@ def test_a_shared_directory_is_read_through_the_cache(spark: SparkSession, tmp_p
     finally:
         spark.conf.unset("spark.headrace.cache.disk")
         Case(spark, tmp_path, tmp_path).kill_hosts()
+
+
+def test_a_branch_shares_the_objects_of_its_original(
+    case: Case, server: S3Server, spark: SparkSession, tmp_path: Path
+) -> None:
+    """A savepoint names objects, and a branch with other partitions reads them: nothing is copied."""
+    branch = replace(case, checkpoint=tmp_path / "branch")
+    with server.environment():
+        savepoint("create", case.checkpoint, "three")
+        server.requests.clear()
+        spark.conf.set("spark.headrace.partitions", "5")
+        assert started(branch, f"{case.checkpoint}#three") == FOURTH
+        spark.conf.set("spark.headrace.partitions", "3")
+        written = {path for method, path in server.requests if method == "PUT" and "/segments/" in path}
+        assert all("/segments/v000000000003" in path for path in written), "only what the batch changed"
+        assert fourth(case) == FOURTH, "the original goes on"
+        drop(case.checkpoint)
+        shutil.rmtree(case.checkpoint)
+        savepoint("delete", spark.conf.get(LOCATION), "three")
+        case.kill_hosts()
+        branch.feed(("a", 40, 1.0))
+        spark.conf.set("spark.headrace.partitions", "5")
+        assert branch.run(branch.totals()) == [(4, "a", 5, 3.75)]
+        spark.conf.set("spark.headrace.partitions", "3")
+        drop(branch.checkpoint)
+        blobs = ObjectBlobs.open(spark.conf.get(LOCATION))
+        assert blobs.list("") == [], "with its last owner every object goes"

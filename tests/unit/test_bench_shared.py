@@ -13,6 +13,7 @@ import pytest
 
 from headrace.bench.shared.host import Far
 from headrace.bench.shared.jobs import Job, Logistics, Totals
+from headrace.bench.shared.kept import Kept
 from headrace.bench.shared.lab import QUICK, Lab, Size
 from headrace.bench.shared.openings import count_openings
 from headrace.bench.shared.rescales import measure_rescales
@@ -26,8 +27,35 @@ def lab(tmp_path: Path) -> Lab:
     return Lab(tmp_path, TINY.memory_bytes)
 
 
-def test_a_start_reads_as_many_objects_whatever_the_size(lab: Lab) -> None:
-    opening = count_openings(lab, TINY)["opening"]
+def test_a_part_leaves_the_states_as_they_were_built(lab: Lab, tmp_path: Path) -> None:
+    kept, job = Kept(lab, tmp_path / "kept"), Totals.of(TINY.partitions)
+    files: list[list[tuple[str, int]]] = []
+    for _ in range(2):
+        with kept.state("totals", job, 1_000) as state:
+            begun = state.batches
+            with lab.host(state, Far()) as host:
+                for _ in range(12):  # with a collection
+                    state.next(host, uniform, 100)
+            assert state.batches == begun + 12
+        assert not state.location.exists()
+        paths = sorted((tmp_path / "kept").rglob("*.segment"))
+        files.append([(path.name, path.stat().st_size) for path in paths])
+    assert files[0] == files[1]
+    assert files[0]
+
+
+def test_a_state_that_was_not_finished_is_built_anew(lab: Lab, tmp_path: Path) -> None:
+    kept, job = Kept(lab, tmp_path / "kept"), Totals.of(TINY.partitions)
+    with kept.state("totals", job, 1_000) as state:
+        begun = state.batches
+    (finished,) = (tmp_path / "kept").rglob("batches")
+    finished.unlink()
+    with kept.state("totals", job, 1_000) as state:
+        assert state.batches == begun
+
+
+def test_a_start_reads_as_many_objects_whatever_the_size(lab: Lab, tmp_path: Path) -> None:
+    opening = count_openings(Kept(lab, tmp_path / "kept"), TINY)["opening"]
     small, large = opening["small"], opening["large"]
     assert large["state_mb"] > 5 * small["state_mb"]
     assert small["objects_read"] == large["objects_read"] > 0
@@ -37,7 +65,7 @@ def test_a_start_reads_as_many_objects_whatever_the_size(lab: Lab) -> None:
 
 @pytest.mark.parametrize("job", [Totals.of(TINY.partitions), Logistics.of(TINY.partitions)])
 def test_a_rescale_writes_no_segment_of_its_own(lab: Lab, job: Job) -> None:
-    state = lab.state("state", job, 20_000)
+    state = lab.state(lab.folder / "state", job, 20_000)
     rescales = measure_rescales(lab, state, 0.0, TINY)
     assert rescales.segments == 0
     assert rescales.ratios.keys() == {"scale_out", "scale_in"}
@@ -47,7 +75,7 @@ def test_a_rescale_writes_no_segment_of_its_own(lab: Lab, job: Job) -> None:
 
 def test_the_logistics_job_joins_the_newest_orders_with_shipping_updates(lab: Lab) -> None:
     """In batch n an order and a shipping update of each key meet n earlier ones of the other side."""
-    state = lab.state("state", Logistics.of(TINY.partitions), 300)
+    state = lab.state(lab.folder / "state", Logistics.of(TINY.partitions), 300)
     for number in (1, 2):
         with lab.host(state, Far(0.0)) as host:
             assert state.next(host, uniform, 0).results == 0

@@ -6,7 +6,9 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -19,11 +21,28 @@ from headrace.clock import SYSTEM_CLOCK, wait_until
 from headrace.errors import StateCorrupt, TryAgain
 from headrace.files.fetch import Costs, Fetcher
 from headrace.files.partial import PartialFile
-from headrace.files.ranges import UNIT_BYTES, cut, gap_bytes, requests, runs, units_of
+from headrace.files.ranges import (
+    UNIT_BYTES,
+    all_units,
+    calls,
+    cut,
+    gap_bytes,
+    pieces,
+    requests,
+    runs,
+    units_of,
+)
 from headrace.files.space import PartialSpace
 
 SIZE = 40 * UNIT_BYTES + 1234
 DATA = np.random.default_rng(1).bytes(SIZE)
+
+
+@dataclass(frozen=True)
+class Sized:
+    """A range of so many bytes."""
+
+    nbytes: int
 
 
 class NoLatency(Costs):
@@ -69,7 +88,7 @@ def space(limit: int = 1 << 30, folder: Path | None = None, gap: bool = False) -
 
 
 def opened(storage: Storage, room: PartialSpace, size: int = SIZE) -> PartialFile:
-    return PartialFile(room, "there", size, storage.read, storage.size)
+    return PartialFile(room, "there", size, storage.read, storage.size, at_once=3)
 
 
 def read(file: PartialFile, *ranges: tuple[int, int]) -> list[bytes]:
@@ -185,14 +204,6 @@ def test_an_announced_range_needs_no_request_later() -> None:
     assert storage.requests == []
 
 
-def test_bytes_that_came_another_way_are_not_fetched() -> None:
-    storage = Storage()
-    file = opened(storage, space())
-    file.fill(SIZE - 5000, DATA[-5000:])
-    assert read(file, (SIZE - 1234, SIZE)) == [DATA[-1234:]]
-    assert storage.requests == []
-
-
 # ── arithmetic ───────────────────────────────────────────────────────────────────────────────
 
 
@@ -277,3 +288,43 @@ def test_an_eviction_leaves_the_descriptor_of_a_closed_file_alone(tmp_path: Path
     os.close(number)
     assert evicted == 0
     assert other.read_bytes() == DATA
+
+
+@given(
+    st.lists(st.integers(0, 400), unique=True, min_size=1, max_size=60).map(sorted),
+    st.integers(0, 8),
+    st.integers(1, 10),
+)
+def test_calls_have_all_units_once_in_ranges_of_bounded_size(
+    units: list[int], gap: int, at_once: int
+) -> None:
+    wanted = np.array(units, np.int64)
+    firsts, ends = requests(wanted, gap * UNIT_BYTES, 16 * UNIT_BYTES)
+    kept = [unit for each in pieces(wanted, firsts, ends) for a, b in each for unit in range(a, b)]
+    assert kept == units
+    inside = {unit for a, b in zip(firsts, ends, strict=True) for unit in range(a, b)}
+    assert set(all_units(firsts, ends).tolist()) == inside
+    ranges = [Sized((b - a) * UNIT_BYTES) for a, b in zip(firsts.tolist(), ends.tolist(), strict=True)]
+    groups = calls(ranges, at_once, 32 * UNIT_BYTES)
+    assert [each for group in groups for each in group] == ranges
+    for group in groups:
+        assert len(group) <= at_once
+        assert len(group) == 1 or sum(each.nbytes for each in group) <= 32 * UNIT_BYTES
+
+
+def test_a_call_fetches_several_ranges_and_each_counts_as_a_request() -> None:
+    storage, room = Storage(), space()
+    called: list[int] = []
+
+    def read_ranges(ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        called.append(len(ranges))
+        return [storage.read(*each) for each in ranges]
+
+    place = (room, "there", SIZE, storage.read, storage.size)
+    file = PartialFile(*place, at_once=4, read_ranges=read_ranges)
+    ranges = [(2 * n * UNIT_BYTES, (2 * n + 1) * UNIT_BYTES) for n in range(10)]
+    assert read(file, *ranges) == [DATA[start:end] for start, end in ranges]
+    assert sorted(called) == [2, 4, 4]
+    assert room.reads.requests == 10
+    storage.lengths = [7]  # a short reply within a call: only that range is read again
+    assert read(file, (SIZE - 5000, SIZE)) == [DATA[-5000:]]

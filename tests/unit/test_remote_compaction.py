@@ -6,12 +6,11 @@ from __future__ import annotations
 import socket
 import threading
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from spoils import SPOILT, Wrong, late, nothing
 
 from headrace.blob.files import FileBlobs
 from headrace.blob.locations import Locations
@@ -19,7 +18,6 @@ from headrace.checkpoint.restore import read_manifest
 from headrace.clock import SYSTEM_CLOCK
 from headrace.compactor.server import CompactorDoor
 from headrace.compactor.work import CompactionWork
-from headrace.errors import StateCorrupt
 from headrace.format.manifest import SegmentEntry
 from headrace.format.names import LEASE, blob_name, home_of, leased_through, parse_manifest
 from headrace.host.compaction.remote import RemoteCompaction
@@ -35,7 +33,6 @@ from headrace.wire.contract import Ticket
 from headrace.wire.listener import Handler, Listener, tcp_socket
 
 SECRET = "s" * 64
-Spoil = Callable[["Wrong", CompactionRequest], SegmentEntry | None]
 BATCHES = 24
 WITHIN_S = 60.0
 IMPATIENT = Times(compactor_silent_s=0.5, compactor_job_s=1.0, compactor_barred_s=0.0)
@@ -64,12 +61,17 @@ class Listening:
 
 
 class Query:
-    """One partition's batches in a real host, on a directory as shared storage."""
+    """One partition's batches in a real host; shared storage is a directory, or a location."""
 
     def __init__(
-        self, folder: Path, addresses: list[str], mode: CommitMode = "sync", start: int = 0
+        self,
+        folder: Path,
+        addresses: list[str],
+        mode: CommitMode = "sync",
+        start: int = 0,
+        shared: str = "",
     ) -> None:
-        self.folder, self.mode, self.upkeep = folder, mode, Upkeep()
+        self.shared, self.mode, self.upkeep = shared or str(folder / "shared"), mode, Upkeep()
         remote = RemoteCompaction(Workers(addresses, SECRET, times=IMPATIENT)) if addresses else None
         self.service = PartitionService(
             64 << 20, Locations(folder / f"local-{start}"), None, self.upkeep, remote=remote
@@ -78,8 +80,8 @@ class Query:
 
     def run(self, number: int) -> State:
         base, self.attempt = number - 1 if number else None, self.attempt + 1
-        shared = str(self.folder / "shared")
-        ticket = Ticket(f"s{self.start}", QUERY, SPEC, 0, number, base, self.attempt, shared, 3, self.mode)
+        start = (f"s{self.start}", QUERY, SPEC, 0)
+        ticket = Ticket(*start, number, base, self.attempt, self.shared, 3, self.mode)
         transaction = self.service.begin(ticket)
         transaction.apply(batch_of(rows_of(number)))
         state = state_of(transaction.finish([]))
@@ -88,10 +90,8 @@ class Query:
 
     def abort(self, number: int) -> None:
         self.attempt += 1
-        shared = str(self.folder / "shared")
-        self.service.begin(
-            Ticket("s0", QUERY, SPEC, 0, number, number - 1, self.attempt, shared, 3)
-        ).abort()
+        ticket = Ticket("s0", QUERY, SPEC, 0, number, number - 1, self.attempt, self.shared, 3)
+        self.service.begin(ticket).abort()
 
     def play(self, batches: int = BATCHES) -> None:
         for number in range(batches):
@@ -123,97 +123,6 @@ def expected(number: int) -> State:
 
 def real(tmp_path: Path, jobs: int = 2) -> Handler:
     return CompactorDoor(CompactionWork(tmp_path / "compactor"), jobs)
-
-
-class Wrong(CompactionWork):
-    """A compactor whose work is spoilt after, or in place of, the real one."""
-
-    def __init__(self, folder: Path, spoil: Spoil) -> None:
-        super().__init__(folder / "compactor")
-        self.spoil, self.requests = spoil, 0
-
-    def run(self, request: CompactionRequest, stop: threading.Event) -> SegmentEntry | None:
-        self.requests += 1
-        return self.spoil(self, request)
-
-    def real(self, request: CompactionRequest) -> SegmentEntry | None:
-        return super().run(request, threading.Event())
-
-
-def file_of(request: CompactionRequest) -> Path:
-    return Path(request.location) / blob_name(request.prefix, request.output)
-
-
-def rewrite(request: CompactionRequest, change: Callable[[bytes], bytes]) -> None:
-    path = file_of(request)
-    data = change(path.read_bytes())
-    path.unlink()
-    path.write_bytes(data)
-
-
-def truncated(work: Wrong, request: CompactionRequest) -> SegmentEntry | None:
-    entry = work.real(request)
-    rewrite(request, lambda data: data[: len(data) // 2])
-    return entry
-
-
-def flipped(work: Wrong, request: CompactionRequest) -> SegmentEntry | None:
-    entry = work.real(request)
-    rewrite(request, lambda data: data[:60] + bytes([data[60] ^ 1]) + data[61:])
-    return entry
-
-
-def unwritten(work: Wrong, request: CompactionRequest) -> SegmentEntry | None:
-    entry = work.real(request)
-    file_of(request).unlink()
-    return entry
-
-
-def without_the_newest(work: Wrong, request: CompactionRequest) -> SegmentEntry | None:
-    return work.real(replace(request, inputs=request.inputs[:-1]))
-
-
-def in_the_wrong_order(work: Wrong, request: CompactionRequest) -> SegmentEntry | None:
-    return work.real(replace(request, inputs=request.inputs[::-1]))
-
-
-def by_the_wrong_merge(work: Wrong, request: CompactionRequest) -> SegmentEntry | None:
-    return work.real(replace(request, merge="kept"))
-
-
-def under_another_name(work: Wrong, request: CompactionRequest) -> SegmentEntry | None:
-    entry = work.real(request)
-    assert entry is not None
-    return replace(entry, name=request.inputs[0].name)
-
-
-def with_other_counts(work: Wrong, request: CompactionRequest) -> SegmentEntry | None:
-    entry = work.real(request)
-    assert entry is not None
-    return replace(entry, rows=entry.rows + 1)
-
-
-def nothing(work: Wrong, request: CompactionRequest) -> SegmentEntry | None:
-    return None
-
-
-def late(work: Wrong, request: CompactionRequest) -> SegmentEntry | None:
-    SYSTEM_CLOCK.sleep_ms(1500)
-    return work.real(request)
-
-
-def failing(work: Wrong, request: CompactionRequest) -> SegmentEntry | None:
-    raise ValueError("a failure")
-
-
-def damaged_inputs(work: Wrong, request: CompactionRequest) -> SegmentEntry | None:
-    raise StateCorrupt("a segment fails its checksum")
-
-
-SPOILT = [
-    truncated, flipped, unwritten, without_the_newest, in_the_wrong_order, by_the_wrong_merge,
-    under_another_name, with_other_counts, nothing, failing, damaged_inputs,
-]  # fmt: skip
 
 
 @pytest.mark.parametrize("mode", COMMIT_MODES)

@@ -9,11 +9,12 @@ applied. Threads: all methods may be called from any thread.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
 IsDamaged = Callable[[Path], bool]
+Range = tuple[int, int]  # start and length
 
 
 def always(copy: Path) -> bool:
@@ -49,6 +50,13 @@ class Blobs(Protocol):
 
     def get_range(self, name: str, start: int, length: int) -> bytes:
         """The bytes from `start` on, fewer where the blob or the reply ends early; raises `BlobMissing`."""
+
+    @property
+    def ranges_at_once(self) -> int:
+        """How many ranges `get_ranges` fetches at the same time."""
+
+    def get_ranges(self, name: str, ranges: Sequence[Range]) -> list[bytes]:
+        """The bytes of several ranges, each as `get_range` has them."""
 
     def size(self, name: str) -> int:
         """The blob's length in bytes; raises `BlobMissing`."""

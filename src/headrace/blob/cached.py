@@ -9,15 +9,16 @@ Threads: any.
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
-from headrace.blob.base import Blobs, IsDamaged, always, check_name, check_prefix
+from headrace.blob.base import Blobs, IsDamaged, Range, always, check_name, check_prefix
 from headrace.blob.copies import LocalCopies
 from headrace.errors import TryAgain
 
@@ -73,6 +74,13 @@ class CachedBlobs:
 
     def get_range(self, name: str, start: int, length: int) -> bytes:
         return self._blobs.get_range(name, start, length)
+
+    @property
+    def ranges_at_once(self) -> int:
+        return self._blobs.ranges_at_once
+
+    def get_ranges(self, name: str, ranges: Sequence[Range]) -> builtins.list[bytes]:
+        return self._blobs.get_ranges(name, ranges)
 
     def size(self, name: str) -> int:
         """Also drops a local copy of another size."""

@@ -14,10 +14,10 @@ import contextlib
 import errno
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from headrace.blob.base import IsDamaged, always, check_name, check_prefix
+from headrace.blob.base import IsDamaged, Range, always, check_name, check_prefix
 from headrace.blob.unfinished import hidden_name, is_alive, is_left_behind, this_machine
 from headrace.errors import AlreadyExists, BlobMissing, HeadraceError, MaybeApplied, StateMissing, TryAgain
 
@@ -90,6 +90,12 @@ class FileBlobs:
     def get_range(self, name: str, start: int, length: int) -> bytes:
         with self._reading(name) as path, open(path, "rb") as file:
             return os.pread(file.fileno(), length, start)
+
+    ranges_at_once = 1
+
+    def get_ranges(self, name: str, ranges: Sequence[Range]) -> list[bytes]:
+        with self._reading(name) as path, open(path, "rb") as file:
+            return [os.pread(file.fileno(), length, start) for start, length in ranges]
 
     def size(self, name: str) -> int:
         with self._reading(name) as path:

@@ -9,9 +9,10 @@ from __future__ import annotations
 import tempfile
 import threading
 import uuid
+from collections.abc import Sequence
 from pathlib import Path
 
-from headrace.blob.base import IsDamaged, always, check_name, check_prefix
+from headrace.blob.base import IsDamaged, Range, always, check_name, check_prefix
 from headrace.errors import AlreadyExists, BlobMissing
 
 
@@ -50,6 +51,11 @@ class MemoryBlobs:
 
     def get_range(self, name: str, start: int, length: int) -> bytes:
         return self.get(name)[start : start + length]
+
+    ranges_at_once = 1
+
+    def get_ranges(self, name: str, ranges: Sequence[Range]) -> list[bytes]:
+        return [self.get_range(name, start, length) for start, length in ranges]
 
     def size(self, name: str) -> int:
         return len(self.get(name))

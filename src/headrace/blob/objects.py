@@ -10,10 +10,11 @@ Threads: any.
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import os
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -24,7 +25,7 @@ import obstore
 from obstore.exceptions import BaseError
 from obstore.store import AzureStore, S3Store
 
-from headrace.blob.base import IsDamaged, always, check_name, check_prefix
+from headrace.blob.base import IsDamaged, Range, always, check_name, check_prefix
 from headrace.blob.clouds import S3, Cloud, cloud_of
 from headrace.blob.object_errors import is_container_missing, is_past_end, translated
 from headrace.blob.unfinished import hidden_name
@@ -87,6 +88,24 @@ class ObjectBlobs:
                 raise
 
         return self._request("read", name, read) if length else b""
+
+    ranges_at_once = 10  # of one call of the client
+
+    def get_ranges(self, name: str, ranges: Sequence[Range]) -> builtins.list[bytes]:
+        """A range past the end fails the whole call: then each is read by itself."""
+        check_name(name)
+        starts, lengths = [start for start, _ in ranges], [length for _, length in ranges]
+
+        def read() -> builtins.list[bytes]:
+            try:
+                replies = obstore.get_ranges(self._store, name, starts=starts, lengths=lengths, coalesce=0)
+                return [reply.to_bytes() for reply in replies]
+            except BaseError as error:
+                if is_past_end(error):
+                    return [self.get_range(name, start, length) for start, length in ranges]
+                raise
+
+        return self._request("read", name, read) if ranges else []
 
     def size(self, name: str) -> int:
         check_name(name)

@@ -11,17 +11,18 @@ Threads: any; a lock guards the list of waits.
 
 from __future__ import annotations
 
+import builtins
 import itertools
 import logging
 import random
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from headrace.blob.base import Blobs, IsDamaged, always
+from headrace.blob.base import Blobs, IsDamaged, Range, always
 from headrace.clock import Clock
 from headrace.errors import MaybeApplied, TryAgain
 from headrace.plan.times import TIMES
@@ -89,6 +90,13 @@ class PatientBlobs:
 
     def get_range(self, name: str, start: int, length: int) -> bytes:
         return self._until_done(lambda: self._blobs.get_range(name, start, length))
+
+    @property
+    def ranges_at_once(self) -> int:
+        return self._blobs.ranges_at_once
+
+    def get_ranges(self, name: str, ranges: Sequence[Range]) -> builtins.list[bytes]:
+        return self._until_done(lambda: self._blobs.get_ranges(name, ranges))
 
     def size(self, name: str) -> int:
         return self._until_done(lambda: self._blobs.size(name))

@@ -21,6 +21,7 @@ from headrace.checkpoint.keep.branch import release_branch
 from headrace.checkpoint.keep.condemned import condemn, finish_condemned
 from headrace.checkpoint.keep.pins import pinned_files
 from headrace.checkpoint.restore import read_manifest
+from headrace.checkpoint.steps import Moment, Probe, unobserved
 from headrace.errors import BlobMissing, RestoreState
 from headrace.format.manifest import Manifest
 from headrace.format.names import (
@@ -89,6 +90,7 @@ def collect(
     *,
     folders: Sequence[str] | None = None,
     known: MutableMapping[str, Manifest] | None = None,
+    probe: Probe = unobserved,
 ) -> list[str]:
     """Deletes files that the newest `retain` versions up to `committed` do not need; returns their names.
 
@@ -107,10 +109,13 @@ def collect(
             return []
         release_branch(blobs, prefix, names, needed_by(manifests.known))
         with condemn(blobs, prefix, doomed) as listed:
+            probe(Moment.CONDEMNED)
             pinned = pinned_files(blobs, prefix)
             unpinned = [name for name in doomed if name not in pinned]
             for name in unpinned:
+                probe(Moment.SWEEPING)
                 blobs.delete(name)
+            probe(Moment.SWEPT)
             listed.is_done = True
     except BlobMissing:
         return []  # another collector is ahead of this one; the next call goes on

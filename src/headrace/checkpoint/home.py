@@ -13,6 +13,7 @@ from headrace.blob.base import Blobs
 from headrace.blob.retry import Retry
 from headrace.checkpoint.log import LocalLog
 from headrace.checkpoint.publish import ManifestPublisher
+from headrace.checkpoint.restore import read_manifest
 from headrace.clock import Clock
 from headrace.errors import RestoreState, StateCorrupt, StateUnsupported
 from headrace.files.logical import LogicalFile
@@ -21,7 +22,7 @@ from headrace.files.rollup import Known, RollUp
 from headrace.files.space import PartialSpace
 from headrace.files.table import FileTable
 from headrace.format.manifest import Manifest, SegmentEntry, decode, encode
-from headrace.format.names import SEQUENCES, segment_name
+from headrace.format.names import SEQUENCES, home_of, segment_name
 from headrace.operators.open import kinds_of
 from headrace.plan.ids import new_write_id, spec_digest
 from headrace.plan.partitions.groups import ALL_GROUPS
@@ -61,12 +62,23 @@ class PartitionHome:
         files = FileTable(blobs, prefix, log, space)
         return cls(blobs, prefix, publisher, files, itertools.count(), log, rollup)
 
-    def known_manifest(self, name: str) -> Manifest | None:
-        """The manifest of that very name, if a roll-up has it."""
-        data = None if self.rollup is None else self.rollup.manifest(self.prefix, name)
+    def known_manifest(self, name: str, prefix: str | None = None) -> Manifest | None:
+        """The manifest of that very name, of this partition or another one, if a roll-up has it."""
+        prefix = self.prefix if prefix is None else prefix
+        data = None if self.rollup is None else self.rollup.manifest(prefix, name)
         with suppress(RestoreState):
-            return None if data is None else decode(data, f"{self.where}/{name}")
+            return None if data is None else decode(data, f"{self.blobs.root}/{prefix}/{name}")
         return None
+
+    def read_manifests(self, names: Sequence[str]) -> list[Manifest]:
+        """The manifests of these whole names, in the same order."""
+        return self.files.in_parallel([partial(self._read_manifest, name) for name in names])
+
+    def _read_manifest(self, name: str) -> Manifest:
+        prefix = home_of(name)
+        return self.known_manifest(name.removeprefix(f"{prefix}/"), prefix) or read_manifest(
+            self.blobs, name
+        )
 
     def roll_up(self, manifest: Manifest, segments: Sequence[Segment]) -> None:
         """Offers a version to the next roll-up."""

@@ -37,6 +37,13 @@ class Moment(StrEnum):
     RESCALED = "rescaled"
     COMPACTING = "compacting"
     COMPACTED = "compacted"
+    CONDEMNED = "condemned"
+    SWEEPING = "sweeping"
+    SWEPT = "swept"
+    PROMOTING = "promoting"
+    PROMOTED = "promoted"
+    EVICTING = "evicting"
+    EVICTED = "evicted"
 
 
 Probe = Callable[[Moment], None]

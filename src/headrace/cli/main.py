@@ -237,11 +237,25 @@ def shared(
         Literal["totals", "logistics"],
         typer.Option(help="A running aggregate, or orders without repeats joined with shipping updates."),
     ] = "totals",
+    parts: Annotated[
+        str,
+        typer.Option(help="Some of them only, such as recovery,cpu: see docs/benchmarks.md."),
+    ] = "",
+    latency_ms: Annotated[float, typer.Option(help="1.5 or 23 only; 0 is both.")] = 0.0,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Leave the states in --scratch for the next run.")
+    ] = False,
 ) -> None:
     """State on slow shared storage: recovery, rescales, commits, a small disk cache."""
+    from headrace.bench.shared.run import LATENCIES_MS, PARTS
     from headrace.bench.shared.run import run as run_bench
 
-    typer.echo(run_bench(quick=quick, workload=workload, scratch=scratch))
+    chosen = [part for part in PARTS if not parts or part in parts.split(",")]
+    times = [latency for latency in LATENCIES_MS if not latency_ms or latency == latency_ms]
+    line = run_bench(
+        quick=quick, workload=workload, parts=chosen, latencies_ms=times, scratch=scratch, keep=keep
+    )
+    typer.echo(line)
 
 
 @bench.command()

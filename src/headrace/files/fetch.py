@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
 from headrace.clock import SYSTEM_CLOCK, Clock
 from headrace.files.ranges import gap_bytes
 
-PARALLEL = 512
+PARALLEL = 512  # ranges under way
+THREADS = 64  # each of them has a call of several ranges under way
 IN_FLIGHT_BYTES = 32 << 20
 _LATENCY_MS = 20.0  # before the first request: that of an object store
 _BYTES_PER_MS = 625_000.0  # 5 Gb/s
@@ -46,7 +47,7 @@ class Fetcher:
         self, parallel: int = PARALLEL, in_flight_bytes: int = IN_FLIGHT_BYTES, clock: Clock = SYSTEM_CLOCK
     ) -> None:
         self._clock, self.parallel, self._room = clock, parallel, in_flight_bytes
-        self._requests = ThreadPoolExecutor(parallel, "fetch")
+        self._requests = ThreadPoolExecutor(min(THREADS, parallel), "fetch")
         self._plans = ThreadPoolExecutor(min(16, parallel), "fetch-plan")
         self._free = threading.Condition()
         self._in_flight = 0
@@ -68,6 +69,10 @@ class Fetcher:
         for error in errors:
             if error is not None:
                 raise error
+
+    def together(self, requests: Sequence[Callable[[], None]]) -> None:
+        """Runs small requests in parallel; raises the first error once all ended."""
+        self.run([(_SMALL_BYTES + 1, request) for request in requests])
 
     def beside(self, plan: Callable[[], T]) -> Future[T]:
         """Runs a function that itself runs requests, in another thread."""

@@ -21,8 +21,11 @@ class Fetched:
         self.stretch = Stretch()  # when requests ran; it is no count, so no field
 
     def add(self, more: Fetched) -> None:
-        for field in fields(self):
-            setattr(self, field.name, getattr(self, field.name) + getattr(more, field.name))
+        self.cached_bytes += more.cached_bytes
+        self.fetched_bytes += more.fetched_bytes
+        self.requests += more.requests
+        self.fetch_ms += more.fetch_ms
+        self.evicted_bytes += more.evicted_bytes
 
     def take(self) -> Fetched:
         """The counts so far; they begin again at zero."""

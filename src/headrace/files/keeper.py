@@ -102,7 +102,9 @@ class CacheKeeper:
 
     def _evict(self, file: WholeFile) -> None:
         with contextlib.suppress(OSError):
+            self._space.probe("evicting")
             os.unlink(file.name)
+            self._space.probe("evicted")
             self._kept_bytes -= file.size
             self.evictions["room"] += 1
             name = os.path.relpath(file.name, self._folder).partition("/")[2]

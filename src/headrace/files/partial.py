@@ -13,9 +13,10 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
@@ -24,7 +25,7 @@ from headrace.errors import StateCorrupt, TryAgain
 from headrace.files.fetched import Fetched
 from headrace.files.local import writing
 from headrace.files.opened import OpenFile
-from headrace.files.ranges import UNIT_BYTES, requests, runs, units_of
+from headrace.files.ranges import UNIT_BYTES, all_units, calls, pieces, requests, runs, units_of
 from headrace.row.arrays import I64, U8
 
 if TYPE_CHECKING:
@@ -36,6 +37,23 @@ _TRIES = 3  # of a request whose reply is too short
 _libc = ctypes.CDLL(None, use_errno=True)
 
 ReadRange = Callable[[int, int], bytes]  # start and length; fewer bytes where the file or the reply ends
+ReadRanges = Callable[[Sequence[tuple[int, int]]], list[bytes]]  # the same for several ranges
+Part = tuple[int, int, memoryview]  # units `[first, end)` and their bytes
+
+
+@dataclass(frozen=True)
+class _Range:
+    """Units `[first, end)` to fetch with one request, and the runs of them to keep."""
+
+    first: int
+    end: int
+    kept: list[tuple[int, int]]
+
+    @property
+    def nbytes(self) -> int:
+        return (self.end - self.first) * UNIT_BYTES
+
+
 ReadSize = Callable[[], int]
 
 
@@ -55,11 +73,14 @@ class PartialFile(OpenFile):
         read_size: ReadSize,
         name: str = "",
         fetched: Fetched | None = None,
+        at_once: int = 1,
+        read_ranges: ReadRanges | None = None,
     ) -> None:
         super().__init__(space.new_file(size), where)
         self.fetched = fetched or Fetched()  # of all files of its partition
         self.name = name  # by which the cache remembers its uses
         self._size, self._read, self._read_size, self._space = size, read, read_size, space
+        self._at_once, self._read_ranges = at_once, read_ranges or self._one_by_one
         self._units: U8 = np.zeros(-(-size // UNIT_BYTES), np.uint8)
         self._changed = threading.Condition()
         self._pins: dict[int, int] = {}  # reads under way, by thread
@@ -109,7 +130,9 @@ class PartialFile(OpenFile):
     def _promote(self) -> None:
         load, self.load = self.load, None
         if load is not None:
+            self._space.probe("promoting")
             load()
+            self._space.probe("promoted")
             self.is_whole_elsewhere = True
 
     def announce(self, starts: I64, ends: I64) -> None:
@@ -122,53 +145,63 @@ class PartialFile(OpenFile):
     def beside(self, work: Callable[[], None]) -> Future[None]:
         return self._space.fetcher.beside(work)
 
-    def fill(self, start: int, data: bytes) -> None:
-        """Adds bytes that came another way, such as with the manifest; only whole units are kept."""
-        first, end = -(-start // UNIT_BYTES), (start + len(data)) // UNIT_BYTES
-        if start + len(data) == self._size:
-            end = len(self._units)
-        if first < end:
-            self._write(first, end, data[first * UNIT_BYTES - start :][: (end - first) * UNIT_BYTES], HOT)
-
     def _fetch(self, missing: I64, state: int) -> None:
         """Fetches units that this thread has marked as coming."""
         firsts, ends = requests(missing, self._space.fetcher.gap_bytes)
-
-        def request(first: int, end: int) -> tuple[int, Callable[[], None]]:
-            return (end - first) * UNIT_BYTES, lambda: self._fetch_range(first, end, state)
-
+        claimed = self._claim(missing, firsts, ends)
+        ranges = [
+            _Range(first, end, kept)
+            for first, end, kept in zip(
+                firsts.tolist(), ends.tolist(), pieces(claimed, firsts, ends), strict=True
+            )
+        ]
         begun_ms = self._space.clock.monotonic_ms()
         try:
-            self._space.fetcher.run(
-                [request(int(first), int(end)) for first, end in zip(firsts, ends, strict=True)],
-                once=state == COLD,
-            )
+            groups = calls(ranges, self._at_once)
+            self._space.fetcher.run([self._call(group, state) for group in groups], once=state == COLD)
         finally:
             with self._changed:  # what an error left
-                self._units[missing[self._units[missing] == COMING]] = ABSENT
+                self._units[claimed[self._units[claimed] == COMING]] = ABSENT
                 self._changed.notify_all()
             self._space.count_fetch(self, self._space.clock.monotonic_ms() - begun_ms)
 
-    def _fetch_range(self, first: int, end: int, state: int) -> None:
-        start = first * UNIT_BYTES
-        length = min(end * UNIT_BYTES, self._size) - start
-        data = memoryview(self._whole(start, length))
-        for a, b in self._kept(first, end):
-            self._write(a, b, data[(a - first) * UNIT_BYTES : (b - first) * UNIT_BYTES], state)
-        self._space.count(self, Fetched(fetched_bytes=length, requests=1))
-
-    def _kept(self, first: int, end: int) -> list[tuple[int, int]]:
-        """The units of a reply that are kept: without room, only those that a reader waits for."""
-        if self._space.has_room((end - first) * UNIT_BYTES):
-            return [(first, end)]
+    def _claim(self, missing: I64, firsts: I64, ends: I64) -> I64:
+        """The units of replies that this thread will keep; without room, only those that it waits for."""
+        units = int((ends - firsts).sum())
+        if units == len(missing) or not self._space.has_room(units * UNIT_BYTES):
+            return missing
+        between = np.setdiff1d(all_units(firsts, ends), missing, assume_unique=True)
         with self._changed:
-            awaited: I64 = first + np.flatnonzero(self._units[first:end] == COMING)
-        return runs(awaited)
+            fresh = between[self._units[between] == ABSENT]
+            self._units[fresh] = COMING
+        return np.sort(np.concatenate([missing, fresh]))
 
-    def _whole(self, start: int, length: int) -> bytes:
-        """The bytes of a range; a short reply is repeated, a file that is too short is corrupt."""
-        for _ in range(_TRIES):
-            data = self._read(start, length)
+    def _call(self, ranges: Sequence[_Range], state: int) -> tuple[int, Callable[[], None]]:
+        """The bytes of one call for several ranges, and the call."""
+        return sum(each.nbytes for each in ranges), lambda: self._fetch_ranges(ranges, state)
+
+    def _fetch_ranges(self, ranges: Sequence[_Range], state: int) -> None:
+        places = [self._bytes_of(each.first, each.end) for each in ranges]
+        parts = list[Part]()
+        for each, place, reply in zip(ranges, places, self._read_ranges(places), strict=True):
+            data = memoryview(reply if len(reply) == place[1] else self._whole(*place, reply))
+            for a, b in each.kept:
+                parts.append((a, b, data[(a - each.first) * UNIT_BYTES : (b - each.first) * UNIT_BYTES]))
+        self._write(parts, state)
+        fetched = sum(length for _, length in places)
+        self._space.count(self, Fetched(fetched_bytes=fetched, requests=len(ranges)))
+
+    def _bytes_of(self, first: int, end: int) -> tuple[int, int]:
+        """Start and length of units."""
+        return first * UNIT_BYTES, min(end * UNIT_BYTES, self._size) - first * UNIT_BYTES
+
+    def _one_by_one(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        return [self._read(start, length) for start, length in ranges]
+
+    def _whole(self, start: int, length: int, data: bytes) -> bytes:
+        """The bytes of a range after a short reply: it is repeated, a file that is too short is corrupt."""
+        for number in range(_TRIES):
+            data = data if number == 0 else self._read(start, length)
             if len(data) == length:
                 return data
             stored = self._read_size()
@@ -183,16 +216,19 @@ class PartialFile(OpenFile):
             hint="nothing to do if it passes: the batch is tried again",
         )
 
-    def _write(self, first: int, end: int, data: bytes | memoryview, state: int) -> None:
-        with writing(self._space.folder), self._changed:
-            at = first * UNIT_BYTES
-            left = memoryview(data)
-            while left:
-                done = os.pwrite(self.fd, left, at)
-                left, at = left[done:], at + done
-            fresh = self._units[first:end] % COMING == ABSENT  # ABSENT or COMING
-            self._units[first:end][fresh] = state
-            self._grow(int(fresh.sum()) * UNIT_BYTES)
+    def _write(self, parts: Sequence[Part], state: int) -> None:
+        """Writes units that this thread has marked as coming: no other thread writes or evicts them."""
+        units = 0
+        with writing(self._space.folder):
+            for first, end, data in parts:
+                at, left, units = first * UNIT_BYTES, data, units + end - first
+                while left:
+                    done = os.pwrite(self.fd, left, at)
+                    left, at = left[done:], at + done
+        with self._changed:
+            for first, end, _ in parts:
+                self._units[first:end] = state
+            self._grow(units * UNIT_BYTES)
             self._changed.notify_all()
 
     def _grow(self, nbytes: int) -> None:

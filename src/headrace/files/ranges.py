@@ -6,6 +6,9 @@ A unit is the smallest part of a file that is present or absent. Ranges are pair
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Protocol, TypeVar
+
 import numpy as np
 
 from headrace.row.arrays import I64
@@ -33,6 +36,43 @@ def requests(units: I64, gap_bytes: int, request_bytes: int = REQUEST_BYTES) -> 
     firsts = units[np.concatenate([[0], cuts])]
     ends = units[np.concatenate([cuts - 1, [len(units) - 1]])] + 1
     return cut(firsts, ends, max(1, request_bytes // UNIT_BYTES))
+
+
+class Sized(Protocol):
+    """A range with its size."""
+
+    @property
+    def nbytes(self) -> int: ...
+
+
+S = TypeVar("S", bound=Sized)
+
+
+def calls(ranges: Sequence[S], at_once: int, most: int = REQUEST_BYTES) -> list[list[S]]:
+    """Ranges in groups, one per call: at most so many ranges and bytes, or one range alone."""
+    groups: list[list[S]] = []
+    left = 0
+    for each in ranges:
+        if not groups or len(groups[-1]) == at_once or each.nbytes > left:
+            groups.append([])
+            left = most
+        groups[-1].append(each)
+        left -= each.nbytes
+    return groups
+
+
+def all_units(firsts: I64, ends: I64) -> I64:
+    """All units of ordered ranges that do not overlap."""
+    counts = ends - firsts
+    before = np.repeat(np.cumsum(counts) - counts, counts)
+    return np.arange(int(counts.sum()), dtype=np.int64) - before + np.repeat(firsts, counts)
+
+
+def pieces(units: I64, firsts: I64, ends: I64) -> list[list[tuple[int, int]]]:
+    """The runs of ordered units in each range."""
+    low, high = np.searchsorted(units, firsts), np.searchsorted(units, ends)
+    rows = zip(firsts.tolist(), ends.tolist(), low.tolist(), high.tolist(), strict=True)
+    return [[(first, end)] if b - a == end - first else runs(units[a:b]) for first, end, a, b in rows]
 
 
 def cut(firsts: I64, ends: I64, length: int) -> tuple[I64, I64]:

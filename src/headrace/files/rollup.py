@@ -18,15 +18,16 @@ import logging
 import re
 import threading
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from headrace.blob.base import Blobs
 from headrace.clock import Clock
 from headrace.errors import HeadraceError
-from headrace.format.names import runs_folder
+from headrace.format.names import blob_name, home_of, runs_folder
 from headrace.format.record import decode_record, encode_record
 
 log = logging.getLogger("headrace.cache")
@@ -35,6 +36,11 @@ READ_MOST = 16  # roll-ups of a query: one per host
 OLD_VERSIONS = 20  # a roll-up that is behind by more is removed
 _KIND, _FORMAT = "rollup", 1
 _NAME = re.compile(r"rollup-v(\d{12})-([0-9a-f]{8})", re.ASCII)
+
+
+def _one_by_one(calls: Sequence[Callable[[], None]]) -> None:
+    for call in calls:
+        call()
 
 
 @dataclass(frozen=True)
@@ -64,6 +70,7 @@ class RollUp:
     query: str
     clock: Clock
     reading: Future[None] | None = None  # of the roll-ups that are there
+    together: Callable[[Sequence[Callable[[], None]]], None] = _one_by_one  # runs requests
     _known: dict[str, Known] = field(default_factory=dict)  # by partition, from storage
     _own: dict[str, Known] = field(default_factory=dict)  # by partition, of this host
     _others: list[str] = field(default_factory=list)
@@ -78,11 +85,13 @@ class RollUp:
         """Reads what hosts have written; trouble means that nothing is known."""
         try:
             names = [name for name in self.blobs.list(f"{runs_folder(self.query)}rollup-") if _parsed(name)]
-            for name in sorted(names)[-READ_MOST:]:
-                self._take(decode_record(_KIND, _FORMAT, self.blobs.get(name), name))
+            self.together([partial(self._read, name) for name in sorted(names)[-READ_MOST:]])
             self._others = names
         except (HeadraceError, KeyError, ValueError) as error:
             log.warning("no roll-up of %s was read: %s", self.query, error)
+
+    def _read(self, name: str) -> None:
+        self._take(decode_record(_KIND, _FORMAT, self.blobs.get(name), name))
 
     def _take(self, body: Mapping[str, Any]) -> None:
         partitions = {prefix: Known.of(one) for prefix, one in body["partitions"].items()}
@@ -97,9 +106,15 @@ class RollUp:
         return known.data if known is not None and known.manifest == name else None
 
     def end(self, prefix: str, file_id: str) -> bytes | None:
-        """The end of a segment, to be verified by its checksum; None where it is not known."""
-        known = self._of(prefix)
-        return None if known is None else known.ends.get(file_id)
+        """The end of a segment, to be verified by its checksum; None where it is not known.
+
+        A partition in a new layout names segments of older ones, whose own records have their ends.
+        """
+        name = blob_name(prefix, file_id)
+        home = home_of(name)
+        places = [(prefix, file_id), (home, name.removeprefix(f"{home}/"))]
+        ends = (known.ends.get(key) for place, key in places if (known := self._of(place)) is not None)
+        return next((end for end in ends if end is not None), None)
 
     def _of(self, prefix: str) -> Known | None:
         if self.reading is not None:

@@ -34,6 +34,10 @@ def _never(name: str, size: int) -> bool:
     return False
 
 
+def _unobserved(moment: str) -> None:
+    """Does nothing."""
+
+
 class PartialSpace:
     """Room for partial files: on the disk under `folder`, or in memory where `folder` is None."""
 
@@ -45,6 +49,7 @@ class PartialSpace:
         self.limit_bytes, self.fetcher, self.clock = limit_bytes, fetcher, clock
         self.reads, self.used_bytes = Fetched(), 0
         self.is_worth_loading: Callable[[str, int], bool] = _never
+        self.probe: Callable[[str], None] = _unobserved  # called at moments of the disk cache, by name
         self._files: weakref.WeakSet[PartialFile] = weakref.WeakSet()
         self._lock = threading.RLock()  # a file may be freed while it is held: `__del__`
         self._evicting = threading.Lock()

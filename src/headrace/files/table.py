@@ -160,6 +160,12 @@ class FileTable:
             )
         return counts
 
+    def beside(self, call: Callable[[], T]) -> Callable[[], T]:
+        """The result of a call that is a request: it is under way already where files are elsewhere."""
+        if self._blobs.in_place or self._space is None:
+            return call
+        return self._space.fetcher.beside(call).result
+
     def in_parallel(self, calls: Sequence[Callable[[], T]]) -> list[T]:
         """The results of calls that open files; at the same time where each of them is a request."""
         if self._blobs.in_place or self._space is None or len(calls) < 2:
@@ -184,6 +190,8 @@ class FileTable:
             lambda: blobs.size(name),
             name,
             self._fetched,
+            blobs.ranges_at_once,
+            lambda ranges: blobs.get_ranges(name, ranges),
         )
         if isinstance(blobs, CachedBlobs):
             file.load = partial(blobs.load, name)

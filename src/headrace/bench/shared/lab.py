@@ -12,6 +12,7 @@ import numpy as np
 
 from headrace.bench.shared.host import Batch, Far, Host
 from headrace.bench.shared.jobs import Job
+from headrace.plan.ids import new_write_id
 from headrace.plan.partitions.layouts import Layout, first_layout
 from headrace.row.arrays import I64
 
@@ -73,9 +74,14 @@ class Lab:
     def __init__(self, folder: Path, memory_bytes: int) -> None:
         self.folder, self._memory_bytes, self._starts = folder, memory_bytes, 0
 
-    def state(self, name: str, job: Job, keys: int, far: Far | None = None) -> State:
+    def new_folder(self) -> Path:
+        """The path of a folder that does not exist yet."""
+        self._starts += 1
+        return self.folder / f"local-{self._starts}"
+
+    def state(self, location: Path, job: Job, keys: int, far: Far | None = None) -> State:
         """A new state, with a row of every key."""
-        state = State(self.folder / name, keys, job, first_layout(job.specs[0].partitions))
+        state = State(location, keys, job, first_layout(job.specs[0].partitions))
         with self.host(state, far or Far()) as host:
             state.load(host)
         return state
@@ -83,10 +89,9 @@ class Lab:
     @contextmanager
     def host(self, state: State, far: Far) -> Iterator[Host]:
         """A new start on an empty machine, which is given up at the end."""
-        self._starts += 1
-        local = self.folder / f"local-{self._starts}"
+        local = self.new_folder()
         service = far.open(self._memory_bytes, local)
-        host = Host(state.job, state.location, service, f"start-{self._starts}", state.layouts)
+        host = Host(state.job, state.location, service, new_write_id(), state.layouts)
         try:
             yield host
         finally:

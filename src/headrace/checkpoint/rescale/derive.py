@@ -8,10 +8,11 @@ and every running total goes to one.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from headrace.blob.base import Blobs
+from headrace.checkpoint.home import PartitionHome
 from headrace.checkpoint.rescale.frozen import Parent, parents_of
 from headrace.checkpoint.restore import check_segments, read_manifest
 from headrace.clock import Clock
@@ -36,18 +37,27 @@ class Old:
         return home_of(self.name)
 
 
-def derived_base(blobs: Blobs, ticket: Ticket, run: int, clock: Clock) -> Derived:
+def derived_base(home: PartitionHome, ticket: Ticket, run: int, clock: Clock) -> Derived:
     """The base of a ticket whose base is in another layout; all its files are checked."""
     mine = groups_of(ticket.partition, ticket.operator.partitions)
-    return derived_for(blobs, parents_of(blobs, ticket, run, clock), mine, ticket.partition)
+    parents = parents_of(home.blobs, ticket, run, clock, home.files.in_parallel)
+    return derived_for(home.blobs, parents, mine, ticket.partition, home.read_manifests)
 
 
-def derived_for(blobs: Blobs, parents: Sequence[Parent], mine: Groups, partition: int) -> Derived:
+def derived_for(
+    blobs: Blobs,
+    parents: Sequence[Parent],
+    mine: Groups,
+    partition: int,
+    read: Callable[[Sequence[str]], list[Manifest]] | None = None,
+) -> Derived:
     """The state of some hash groups, by the frozen parents of all groups."""
+    shared = [parent for parent in parents if parent.groups.shared_with(mine).count]
+    names = [parent.manifest for parent in shared]
+    manifests = [read_manifest(blobs, name) for name in names] if read is None else read(names)
     olds = [
-        Old(parent.manifest, parent.groups, read_manifest(blobs, parent.manifest))
-        for parent in parents
-        if parent.groups.shared_with(mine).count
+        Old(parent.manifest, parent.groups, manifest)
+        for parent, manifest in zip(shared, manifests, strict=True)
     ]
     base = merged(olds, mine, partition)
     if blobs.in_place:  # elsewhere each check of a file would be a request

@@ -7,8 +7,9 @@ Threads: any, on any number of machines; storage decides which host's record cou
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from headrace.blob.base import Blobs
 from headrace.blob.retry import Retry, put_or_read
@@ -25,6 +26,7 @@ from headrace.wire.contract import Ticket
 
 FORMAT_VERSION = 1
 _KIND = "layout"
+Together = Callable[[Sequence[Callable[[], list[str]]]], list[list[str]]]  # runs requests, perhaps at once
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,14 @@ class Parent:
     groups: Groups
 
 
-def parents_of(blobs: Blobs, ticket: Ticket, run: int, clock: Clock) -> list[Parent]:
+def one_by_one(calls: Sequence[Callable[[], list[str]]]) -> list[list[str]]:
+    """The results of calls."""
+    return [call() for call in calls]
+
+
+def parents_of(
+    blobs: Blobs, ticket: Ticket, run: int, clock: Clock, together: Together = one_by_one
+) -> list[Parent]:
     """The frozen parents of a ticket whose base is in another layout; the first call freezes them."""
     assert ticket.origin is not None
     assert ticket.base is not None
@@ -46,7 +55,7 @@ def parents_of(blobs: Blobs, ticket: Ticket, run: int, clock: Clock) -> list[Par
     try:
         return read_frozen(blobs, name)
     except BlobMissing:
-        parents = published_parents(blobs, *place, ticket.origin, clock)
+        parents = published_parents(blobs, *place, ticket.origin, clock, together)
         return put_frozen(blobs, name, parents, clock)
 
 
@@ -86,13 +95,21 @@ def parents_from(rows: Sequence[Sequence[str | int]]) -> list[Parent]:
 
 
 def published_parents(
-    blobs: Blobs, query: str, operator: str, version: int, origin: Origin, clock: Clock
+    blobs: Blobs,
+    query: str,
+    operator: str,
+    version: int,
+    origin: Origin,
+    clock: Clock,
+    together: Together = one_by_one,
 ) -> list[Parent]:
     """The newest manifest of every old partition; waits for a host that is about to publish it."""
     deadline = Deadline(TIMES.gap_settle_s * 1000, clock)
     folders = folders_of(query, operator, origin)
     while True:
-        newest = [newest_manifest(blobs.list(manifests_of(folder.prefix, version))) for folder in folders]
+        prefixes = [manifests_of(folder.prefix, version) for folder in folders]
+        listed = together([partial(blobs.list, prefix) for prefix in prefixes])
+        newest = [newest_manifest(names) for names in listed]
         parents = [
             Parent(name, folder.groups)
             for name, folder in zip(newest, folders, strict=True)

@@ -54,6 +54,8 @@ def verify_sample(merge: Merge, inputs: Sequence[Segment], output: SegmentFile, 
         width = max(1, span * SAMPLE_ROWS // max(1, sum(segment.rows for segment in inputs)))
         low = random.randrange(entry.min_hash, entry.max_hash + 1)
         expected = _merged(merge, inputs, low, low + width, folder / f"sample-{number}")
+        if merge.name in _BY_TIME:  # one section, whose number follows from all rows of the inputs
+            expected = dict(zip(output.sections, expected.values(), strict=False))
         for section in {*expected, *output.sections}:
             actual = output.scan_range(section, low, min(low + width, 1 << 64))
             if not _same(merge, expected.get(section), actual):

@@ -218,4 +218,5 @@ class Maintenance:
                 ticket.retain,
                 folders=ticket.folders,
                 known=self._known,
+                probe=self._probe,
             )

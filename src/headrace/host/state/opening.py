@@ -7,7 +7,9 @@ Threads: the partition's lock guards every call, except `newest`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 
 from headrace.cache.policy import Policy
 from headrace.checkpoint.commit import EpochCommit
@@ -26,6 +28,7 @@ from headrace.format.manifest import Manifest
 from headrace.format.names import Attempt, manifest_name, manifests_of, parse_manifest
 from headrace.host.state.stored import Missing, Stored, Unknown, overtakes, precedes
 from headrace.operators.open import kinds_of, open_store
+from headrace.plan.spec import OperatorSpec
 from headrace.store.base.budget import PartitionShare
 from headrace.store.base.contract import Store
 from headrace.wire.contract import Ticket
@@ -75,7 +78,7 @@ class Versions:
         if ticket.origin is not None:
             self._pipeline.drop()
             self._crew.probe(Moment.RESCALING)
-            derived = derived_base(self._home.blobs, ticket, run, self._crew.clock)
+            derived = derived_base(self._home, ticket, run, self._crew.clock)
             self._crew.probe(Moment.RESCALED)
             return derived
         under_way = self.logged_manifest(epoch)
@@ -121,14 +124,26 @@ class Versions:
         self._pipeline.start(work, sealed=True)
         return work.manifest
 
+    def operator_check(self, ticket: Ticket) -> Callable[[], OperatorSpec]:
+        """The check of the operator's record; it may be under way already."""
+        place, clock = (self._home.blobs, ticket.query, ticket.operator), self._crew.clock
+        if ticket.base is None:
+            return partial(ensure_operator, *place, create=True, clock=clock)
+        return self._home.files.beside(partial(ensure_operator, *place, create=False, clock=clock))
+
     def open(
-        self, ticket: Ticket, manifest: Manifest | None, budget: PartitionShare, files: EpochFiles
+        self,
+        ticket: Ticket,
+        manifest: Manifest | None,
+        budget: PartitionShare,
+        files: EpochFiles,
+        check: Callable[[], OperatorSpec],
     ) -> Store:
         """Opens the store at a manifest; without one, an empty store."""
         refuse_older(manifest, ticket.base_run)
-        home, is_new = self._home, ticket.base is None
+        home = self._home
         refuse_later(home.blobs, ticket.query, manifest, files.run)
-        ensure_operator(home.blobs, ticket.query, ticket.operator, create=is_new, clock=self._crew.clock)
+        check()
         store = "" if manifest is None else manifest.store
         kinds = kinds_of(ticket.operator, store)
         return open_store(

@@ -171,6 +171,7 @@ class Partition:
 
     def _store_at(self, ticket: Ticket, files: EpochFiles) -> Store:
         """The store at the ticket's base: the one in memory if it counts, else a new one."""
+        check = self._versions.operator_check(ticket) if self._store is None else None
         newest = self._versions.newest(ticket)
         if self._versions.is_held(ticket, self._store, self._manifest, newest):
             assert self._store is not None
@@ -179,7 +180,8 @@ class Partition:
         self._forget()
         began_ms = self._crew.clock.now_ms()
         self._manifest = self._versions.manifest_at(ticket, newest, files.run)
-        self._store = self._versions.open(ticket, self._manifest, self.share, files)
+        check = check or self._versions.operator_check(ticket)
+        self._store = self._versions.open(ticket, self._manifest, self.share, files, check)
         self._maintenance.relieve(self._store, ticket, files.run)
         ended_ms = self._crew.clock.now_ms()
         self.opened_ms = float(ended_ms - began_ms)

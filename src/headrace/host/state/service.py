@@ -24,6 +24,7 @@ from headrace.checkpoint.home import PartitionHome
 from headrace.checkpoint.log import LocalLog
 from headrace.checkpoint.pipeline import CommitPipeline, Crew
 from headrace.checkpoint.runs import claim_run
+from headrace.checkpoint.steps import Moment
 from headrace.files.fetch import Fetcher
 from headrace.files.keeper import CacheKeeper
 from headrace.files.ranges import REQUEST_BYTES
@@ -70,6 +71,7 @@ class PartitionService:
         self._keeper = keeper
         self._upkeep = upkeep or Upkeep()
         self._crew = crew or Crew()
+        self._space.probe = lambda moment: self._crew.probe(Moment(moment))
         self._partitions: dict[tuple[str, str, str, str], Partition] = {}  # the last is the folder
         self._runs: dict[tuple[str, str, str], RunGuard] = {}
         self._rollups: dict[tuple[str, str], RollUp] = {}
@@ -82,6 +84,8 @@ class PartitionService:
 
     def begin(self, ticket: Ticket) -> Transaction:
         blobs = self._locations.open(ticket.location, create=ticket.base is None)
+        with self._mutex:
+            self._rollup_of(ticket, blobs)  # is read while the run is claimed
         guard = self._guard_of(ticket, blobs)
         with self._mutex:
             self._ended.discard(ticket.query)
@@ -153,7 +157,8 @@ class PartitionService:
             return None
         key = (ticket.location, ticket.query)
         if key not in self._rollups:
-            rollup = RollUp(blobs, ticket.query, self._crew.clock)
+            together = self._space.fetcher.together
+            rollup = RollUp(blobs, ticket.query, self._crew.clock, together=together)
             if ticket.base is not None:
                 rollup.reading = self._space.fetcher.beside(rollup.load)
             self._rollups[key] = rollup
@@ -250,6 +255,7 @@ def open_service(
     compactors: str = "",
     compaction_secret: str = "",
     wrap: Wrap | None = None,
+    crew: Crew | None = None,
 ) -> PartitionService:
     """The state behind a host's server; `local` is a directory on the machine's own disk.
 
@@ -274,6 +280,7 @@ def open_service(
     return PartitionService(
         memory_bytes,
         locations,
+        crew,
         fsync=fsync == "true",
         cache=policy,
         space=space,

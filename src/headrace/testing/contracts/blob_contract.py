@@ -82,6 +82,18 @@ class BlobsContract:
             with pytest.raises(StateMissing):
                 blobs.size(name)
 
+    def test_ranges_end_where_the_blob_ends(self, blobs: Blobs) -> None:
+        data = bytes(range(256)) * 40
+        blobs.put_if_absent("a/b", data)
+        ranges = [(9_000, 500), (0, 1), (10_200, 100), (10_240, 8), (20_000, 8), (512, 4096)]
+        expected = [data[start : start + length] for start, length in ranges]
+        assert [blobs.get_range("a/b", *each) for each in ranges] == expected
+        assert blobs.get_ranges("a/b", ranges) == expected
+        assert blobs.get_ranges("a/b", ranges[:3]) == expected[:3]
+        assert blobs.ranges_at_once >= 1
+        with pytest.raises(BlobMissing):
+            blobs.get_ranges("a/c", ranges[:3])
+
     def test_a_deleted_name_is_free_again(self, blobs: Blobs) -> None:
         blobs.put_if_absent("a/x", b"1")
         blobs.delete("a/x")

@@ -9,12 +9,13 @@ Threads: as the blobs underneath; `wait` and `next_outcome` are called once per 
 
 from __future__ import annotations
 
+import builtins
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import Enum
 from pathlib import Path
 
-from headrace.blob.base import Blobs, IsDamaged, always
+from headrace.blob.base import Blobs, IsDamaged, Range, always
 from headrace.errors import MaybeApplied, TryAgain
 
 
@@ -95,6 +96,13 @@ class FaultyBlobs:
     def get_range(self, name: str, start: int, length: int) -> bytes:
         self._read(name)
         return self._blobs.get_range(name, start, length)
+
+    @property
+    def ranges_at_once(self) -> int:
+        return self._blobs.ranges_at_once
+
+    def get_ranges(self, name: str, ranges: Sequence[Range]) -> builtins.list[bytes]:
+        return [self.get_range(name, start, length) for start, length in ranges]
 
     def size(self, name: str) -> int:
         self._read(name)

@@ -9,14 +9,15 @@ Threads: any; a lock guards the link's timeline and the log.
 
 from __future__ import annotations
 
+import builtins
 import json
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from headrace.blob.base import Blobs, IsDamaged, always, check_name
+from headrace.blob.base import Blobs, IsDamaged, Range, always, check_name
 from headrace.clock import SYSTEM_CLOCK, Clock
 from headrace.host.state.service import PartitionService, open_service
 
@@ -40,9 +41,9 @@ class Link:
         self._free_ms = 0.0  # when the bytes that entered so far have passed
         self._lock = threading.Lock()
 
-    def carry(self, nbytes: int) -> None:
-        """Returns when a request of so many bytes has ended."""
-        now_ms = self._clock.monotonic_ms()
+    def carry(self, *sizes: int) -> None:
+        """Returns when requests of so many bytes, sent at the same time, have ended."""
+        now_ms, nbytes = self._clock.monotonic_ms(), sum(sizes)
         with self._lock:
             begins_ms = max(now_ms + self._latency_ms, self._free_ms)
             ends_ms = begins_ms + nbytes / self._bytes_per_ms if self._bytes_per_ms else begins_ms
@@ -93,6 +94,15 @@ class MeasuredBlobs:
         self._carry("range", name, len(data))
         return self.cut(name, data)
 
+    ranges_at_once = 10  # as the client of object stores has it
+
+    def get_ranges(self, name: str, ranges: Sequence[Range]) -> builtins.list[bytes]:
+        """Every range is a request of its own; they cross the link at the same time."""
+        replies = self._blobs.get_ranges(name, ranges)
+        self._note([Request("range", name, len(reply)) for reply in replies])
+        self._link.carry(*map(len, replies))
+        return [self.cut(name, reply) for reply in replies]
+
     def size(self, name: str) -> int:
         self._carry("head", name, 0)
         return self._blobs.size(name)
@@ -132,13 +142,15 @@ class MeasuredBlobs:
             self.requests.clear()
 
     def _carry(self, operation: str, name: str, nbytes: int) -> None:
-        request = Request(operation, name, nbytes)
+        self._note([Request(operation, name, nbytes)])
+        self._link.carry(nbytes)
+
+    def _note(self, requests: Sequence[Request]) -> None:
         with self._lock:
-            self.requests.append(request)
+            self.requests.extend(requests)
             if self._log is not None:
                 with self._log.open("a") as file:
-                    file.write(json.dumps(asdict(request)) + "\n")
-        self._link.carry(nbytes)
+                    file.writelines(json.dumps(asdict(request)) + "\n" for request in requests)
 
 
 def open_measured(

@@ -8,12 +8,13 @@ Threads: one.
 
 from __future__ import annotations
 
+import builtins
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from headrace.blob.base import Blobs, IsDamaged, always, check_name
+from headrace.blob.base import Blobs, IsDamaged, Range, always, check_name
 from headrace.blob.locations import Locations, Wrap
 from headrace.blob.unfinished import hidden_name
 from headrace.clock import Clock
@@ -55,6 +56,11 @@ class SimulatedStorage:
 
     def get_range(self, name: str, start: int, length: int) -> bytes:
         return self.get(name)[start : start + length]
+
+    ranges_at_once = 1
+
+    def get_ranges(self, name: str, ranges: Sequence[Range]) -> builtins.list[bytes]:
+        return [self.get_range(name, start, length) for start, length in ranges]
 
     def size(self, name: str) -> int:
         return len(self.get(name))
