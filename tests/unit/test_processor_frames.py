@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from typing import Any
 
 import pandas as pd
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pandas.testing import assert_frame_equal
 from pyspark.sql import types as T
 
 from headrace.errors import QueryError
 from headrace.spark.processors.blocks import Block, Stage
 from headrace.spark.processors.convert import RowConverter, pack
+from headrace.spark.processors.cutting import part_of, stacked
 from headrace.spark.processors.frames import FrameStyle
 
 OUTPUT = T.StructType([T.StructField("id", T.LongType()), T.StructField("v", T.DoubleType())])
@@ -56,6 +61,46 @@ def test_a_null_of_another_key_changes_no_number() -> None:
     large = (1 << 60) + 1
     frames = [pd.DataFrame({"id": [number], "v": [0.0]}) for number in (large, float("nan"))]
     assert [row["id"] for row in returned(*frames)] == [large, None]
+
+
+COLUMNS = {
+    "whole": st.lists(st.integers(-(1 << 63), (1 << 63) - 1), min_size=2, max_size=2),
+    "number": st.lists(st.floats(allow_nan=False), min_size=2, max_size=2),
+    "flag": st.lists(st.booleans(), min_size=2, max_size=2),
+    "text": st.lists(st.text(max_size=3) | st.none(), min_size=2, max_size=2),
+    "at": st.lists(st.datetimes(dt.datetime(2000, 1, 1), dt.datetime(2100, 1, 1)), min_size=2, max_size=2),
+}
+LAYOUTS = st.lists(st.sampled_from(sorted(COLUMNS)), min_size=1, unique=True)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(LAYOUTS, min_size=1, max_size=2, unique_by=tuple), st.booleans(), st.data())
+def test_frames_are_stacked_as_pandas_joins_them(
+    layouts: list[list[str]], is_built_by_column: bool, choose: st.DataObject
+) -> None:
+    frames = []
+    for names in layouts * 2:
+        values = {name: choose.draw(COLUMNS[name]) for name in names}
+        frame = pd.DataFrame(None if is_built_by_column else values)
+        for name in names if is_built_by_column else []:
+            frame[name] = values[name]
+        frames.append(frame)
+    joined = stacked(frames)
+    if joined is None:
+        assert len(layouts) > 1 or "at" in layouts[0]
+    else:
+        assert_frame_equal(joined, pd.concat(frames, ignore_index=True))
+
+
+def test_a_part_of_a_frame_is_a_frame() -> None:
+    frame = pd.DataFrame({"id": [1, 2, 3], "name": ["a", None, "c"], "v": [0.5, 1.5, 2.5]})
+    frame["at"] = pd.Timestamp("2030-01-01")
+    part = part_of(frame, 1, 3)
+    assert_frame_equal(part, frame[1:3].reset_index(drop=True))
+    part["more"] = part["v"] * 2
+    part.index.name = "row"
+    assert list(frame.columns) == ["id", "name", "v", "at"]
+    assert part_of(frame, 0, 2).index.name is None
 
 
 def test_a_frame_may_have_no_time() -> None:

@@ -158,11 +158,12 @@ def prefetch(
 @bench.command("async")
 def asynchronous(
     quick: Annotated[bool, typer.Option("--quick", help="Fewer rows; about a minute.")] = False,
+    parts: Annotated[str, typer.Option(help="One of waiting, bypass; both without it.")] = "",
 ) -> None:
     """Asynchronous processors: 5 ms per external read against one at a time and threads; the bypass."""
     from headrace.bench.waiting.run import run as run_bench
 
-    typer.echo(run_bench(quick=quick))
+    typer.echo(run_bench(quick=quick, only=[name for name in parts.split(",") if name]))
 
 
 @bench.command()

@@ -6,7 +6,8 @@
             blocking buffer   active buffer ─▶ issue ─▶ callback
 
 Order: callbacks first, then records that have waited for their key, then new records. A record that is
-complete at its start is never accounted for: where state is in memory, that is the whole path (bypass).
+complete at its start is never accounted for. A source may start records itself (bypass): it returns those
+that wait, and None after a number of others, so that the controller goes on with callbacks.
 Invariants: at most one record of a key is started and incomplete. Records of a key start in the order of
 their arrival. At most `in_flight` records are incomplete, plus those that a trigger or callback adds
 (overdraft). Requests of a started record never wait for room, so no record waits for itself.
@@ -23,7 +24,7 @@ from typing import Any
 
 from headrace.execution.accounting import KeyAccounting
 from headrace.execution.buffers import ActiveBuffer, BlockingBuffer
-from headrace.execution.epochs import Action, Epoch, EpochManager
+from headrace.execution.epochs import Action, Epoch, EpochManager, EpochState
 from headrace.execution.record import Record
 
 Callback = Callable[[], None]
@@ -120,7 +121,7 @@ class Controller:
 
     # ── order ────────────────────────────────────────────────────────────────────────────────
 
-    def advance(self, source: Iterator[Record], most: int) -> bool:
+    def advance(self, source: Iterator[Record | None], most: int) -> bool:
         """Runs callbacks, waiting records and up to `most` new ones; returns False after the last one."""
         left = most
         more = True
@@ -137,14 +138,19 @@ class Controller:
             self._issue(self._active.take())
         return more
 
-    def _admit(self, source: Iterator[Record], left: int) -> tuple[int, bool]:
+    def _admit(self, source: Iterator[Record | None], left: int) -> tuple[int, bool]:
         """Submits records until one is in flight; returns how many may follow, and whether any do."""
         if self._next is not None:
             source, self._next = chain((self._next,), source), None
         start, is_free, epoch = self._start, self.accounting.is_free, self.epochs.open
         for record in source:
             left -= 1
-            if self.epochs.open is not epoch:  # the source closed it on the way to this record
+            if record is None:
+                return 0, True
+            if record.is_begun:
+                self._account(record, None)
+                break
+            if epoch.state is not EpochState.OPEN:  # the source closed it on the way to this record
                 self._next = record
                 break
             if not is_free(record.key) or not start(record):

@@ -26,6 +26,7 @@ from headrace.bench.waiting.classes import READ_MS, SUMS, AsyncSum, SyncSum, rea
 
 PARTITIONS = 2
 POOLS = (32, 128, 512)
+PARTS = ("waiting", "bypass")
 
 
 @dataclass(frozen=True)
@@ -36,17 +37,26 @@ class Side:
     cpu_us_per_row: float
 
 
-def run(*, quick: bool = False, console: Console | None = None) -> str:
-    """Runs the benchmark and returns its JSON line."""
-    console = console or Console(stderr=True)
+Sides = dict[str, Side]
+
+
+def run(*, quick: bool = False, only: list[str] | None = None, console: Console | None = None) -> str:
+    """Runs the benchmark, or one part of it, and returns its JSON line."""
+    console, parts = console or Console(stderr=True), only or list(PARTS)
+    waiting: Sides = {}
+    bypass: list[Sides] = []
     with tempfile.TemporaryDirectory(prefix="headrace-bench-") as folder:
         scratch = Path(folder)
         _write(scratch, quick)
         settings = {"spark.headrace.partitions": str(PARTITIONS)}
         with local_session("headrace-bench-async", scratch, PARTITIONS, settings) as spark:
             bench = _Bench(spark, scratch, console)
-            waiting = _waiting(bench)
-            bypass = [_bypass(bench, turn) for turn in range(1 if quick else 3)]
+            for name, processor in {"sync": SyncSum(), "async": AsyncSum()}.items():
+                bench.side(f"warm-up {name}", "bypass", processor)
+            if "waiting" in parts:
+                waiting = _waiting(bench)
+            if "bypass" in parts:
+                bypass = [_bypass(bench, turn) for turn in range(1 if quick else 3)]
     return _report(waiting, bypass, quick, console)
 
 
@@ -91,8 +101,7 @@ class _Bench:
         return [host.pid for host in coordinator_for(self.spark).hosts().values()]
 
 
-def _waiting(bench: _Bench) -> dict[str, Side]:
-    bench.side("warm-up", "bypass", SyncSum())
+def _waiting(bench: _Bench) -> Sides:
     sides = {"async": bench.side("async", "waiting", AsyncSum(READ_MS))}
     for threads in POOLS:
         name = f"threads_{threads}"
@@ -101,25 +110,33 @@ def _waiting(bench: _Bench) -> dict[str, Side]:
     return sides
 
 
-def _bypass(bench: _Bench, turn: int) -> dict[str, Side]:
+def _bypass(bench: _Bench, turn: int) -> Sides:
     sides = {"sync": SyncSum(), "async": AsyncSum()}
     order = list(sides) if turn % 2 else list(sides)[::-1]
     return {name: bench.side(f"bypass {name} {turn}", "bypass", sides[name]) for name in order}
 
 
-def _report(waiting: dict[str, Side], bypass: list[dict[str, Side]], quick: bool, console: Console) -> str:
+def _report(waiting: Sides, bypass: list[Sides], quick: bool, console: Console) -> str:
     lines = [*waiting.items()]
     for turn, sides in enumerate(bypass):
         lines += [(f"bypass {name} {turn}", side) for name, side in sides.items()]
     rows = [(name, f"{side.rows_per_s:,.0f}", f"{side.cpu_us_per_row:,.0f}") for name, side in lines]
     report.show(console, "asynchronous processors", ("side", "rows/s", "CPU µs/row"), rows)
-    threads = max(side.rows_per_s for name, side in waiting.items() if name.startswith("threads"))
-    ours = waiting["async"].rows_per_s
-    ratios = {
-        "vs_one_at_a_time": ours / waiting["one_at_a_time"].rows_per_s,
-        "vs_threads": ours / threads,
-        "bypass": median(sides["async"].rows_per_s / sides["sync"].rows_per_s for sides in bypass),
-    }
+    ratios = {**_of_waiting(waiting), **_of_bypass(bypass)}
     per_s = {name: round(side.rows_per_s) for name, side in lines}
-    cpu = {name: round(side.cpu_us_per_row) for name, side in lines}
+    cpu = {name: round(side.cpu_us_per_row, 1) for name, side in lines}
     return report.last_line("async", ratios, quick=quick, rows_per_s=per_s, cpu_us_per_row=cpu)
+
+
+def _of_waiting(sides: Sides) -> dict[str, float]:
+    if not sides:
+        return {}
+    ours = sides["async"].rows_per_s
+    threads = max(side.rows_per_s for name, side in sides.items() if name.startswith("threads"))
+    return {"vs_one_at_a_time": ours / sides["one_at_a_time"].rows_per_s, "vs_threads": ours / threads}
+
+
+def _of_bypass(turns: list[Sides]) -> dict[str, float]:
+    if not turns:
+        return {}
+    return {"bypass": median(sides["async"].rows_per_s / sides["sync"].rows_per_s for sides in turns)}

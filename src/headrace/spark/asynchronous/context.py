@@ -69,7 +69,10 @@ class KeyContext(KeyedState):
     def __init__(self, block: BlockState, number: int, key: Any, header: Header | None) -> None:
         self.block, self.number, self.key = block, number, key
         self.width, self.now_ms, self.reminders = block.width, block.now_ms, []
-        self.load(header)
+        if header is not None and len(header) == block.width:
+            self.entries, self.dirty = header, False
+        else:
+            self.load(header)
 
     def read(self, numbers: list[int]) -> list[bytes | None]:
         """The values of cells; raises `CellsMissing` if some are not in memory."""

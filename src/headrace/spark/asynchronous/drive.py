@@ -7,7 +7,6 @@ Threads: the loop runs in the task's thread; one more thread fetches cells.
 from __future__ import annotations
 
 import asyncio
-import gc
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -18,10 +17,10 @@ from headrace.errors import TryAgain
 from headrace.execution.controller import Controller, Limits
 from headrace.execution.record import Record
 from headrace.plan.times import TIMES
-from headrace.spark.asynchronous.context import CURRENT, CellRequest
+from headrace.spark.asynchronous.context import CURRENT, CellRequest, KeyContext
 from headrace.spark.asynchronous.stepping import Stepper
+from headrace.spark.task.worker import seldom_collecting
 
-COLLECTED_OBJECTS = 50_000  # new objects between two collections of garbage
 TURN_RECORDS = 256  # new records between two looks at completed I/O
 
 Call = Callable[[Any, Any, "Out"], Coroutine[Any, Any, None]]  # key, row or time, results
@@ -54,7 +53,7 @@ class Drive:
         self._stepper = Stepper(self._loop)
         self._fetcher = ThreadPoolExecutor(1, thread_name_prefix="headrace-cells")
         self._running: dict[asyncio.Task[Any], Record] = {}
-        self._source: Iterator[Record] = iter(())
+        self._source: Iterator[Record | None] = iter(())
         self._call: Call | None = None
         self._failure: BaseException | None = None
         self._is_woken = False
@@ -64,7 +63,7 @@ class Drive:
 
     # ── from outside of the loop ─────────────────────────────────────────────────────────────
 
-    def records(self, source: Iterator[Record], call: Call) -> Iterator[None]:
+    def records(self, source: Iterator[Record | None], call: Call) -> Iterator[None]:
         """Runs all records of a source; yields whenever enough results are ready."""
         self._source, self._call, self._has_more = source, call, True
         while not self._is_over:
@@ -101,7 +100,7 @@ class Drive:
         self._set_watch()
         self._wake()
         try:
-            with _apart(), _rare_collections():
+            with _apart(), seldom_collecting():
                 self._loop.run_forever()
         finally:
             if self._watching is not None:
@@ -146,22 +145,25 @@ class Drive:
         if self._has_more and controller.has_room:
             self._wake()
 
-    def _start(self, record: Record) -> bool:
-        """Runs a record until it is complete, or waits."""
-        key = record.key
+    def begin(self, key: KeyContext, item: Any, record: Record | None = None) -> Record | None:
+        """Runs a call until it is complete (None), or waits: then its record is returned."""
         CURRENT.set(key)
-        coroutine = self._call(key.key, record.item, self._out)  # type: ignore[misc]
+        coroutine = self._call(key.key, item, self._out)  # type: ignore[misc]
         try:
             awaited = coroutine.send(None)
         except StopIteration:
-            return True
+            return None
         except BaseException as error:
-            _note(error, record)
+            _note(error, key)
             raise
+        waiting = Record(key, item, is_begun=True) if record is None else record
         task = self._stepper.task(coroutine, awaited)
-        self._running[task] = record
+        self._running[task] = waiting
         task.add_done_callback(self._complete)
-        return False
+        return waiting
+
+    def _start(self, record: Record) -> bool:
+        return self.begin(record.key, record.item, record) is None
 
     def _complete(self, task: asyncio.Task[Any]) -> None:
         record = self._running.pop(task, None)
@@ -169,7 +171,7 @@ class Drive:
             return  # cancelled after another record's failure
         error = Cancelled("a call of user code was cancelled") if task.cancelled() else task.exception()
         if error is not None:
-            _note(error, record)
+            _note(error, record.key)
             self._fail(error)
             return
         self._completed += 1
@@ -226,8 +228,8 @@ class Drive:
         self._wake()
 
 
-def _note(error: BaseException, record: Record) -> None:
-    error.add_note(f"key {record.key.key!r}: the processor of the user failed")
+def _note(error: BaseException, key: KeyContext) -> None:
+    error.add_note(f"key {key.key!r}: the processor of the user failed")
 
 
 async def _ended(tasks: list[asyncio.Task[Any]]) -> None:
@@ -236,17 +238,6 @@ async def _ended(tasks: list[asyncio.Task[Any]]) -> None:
     for task in tasks:
         if task.done() and not task.cancelled():
             task.exception()
-
-
-@contextmanager
-def _rare_collections() -> Iterator[None]:
-    """Thousands of coroutines that wait look like garbage to the collector; it need not look so often."""
-    before = gc.get_threshold()
-    gc.set_threshold(COLLECTED_OBJECTS, *before[1:])
-    try:
-        yield
-    finally:
-        gc.set_threshold(*before)
 
 
 @contextmanager

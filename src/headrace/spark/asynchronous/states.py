@@ -22,14 +22,17 @@ from headrace.spark.processors.states import ListVariable, MapVariable, Slot, Va
 Result = TypeVar("Result")
 Fields = tuple[Any, ...]
 
+_current = CURRENT.get
+
 
 class AsyncValueState:
     """A single value per key; its calls never wait."""
 
-    __slots__ = ("_inner", "_slot")
+    __slots__ = ("_get", "_inner", "_slot", "_update")
 
     def __init__(self, inner: ValueVariable, slot: Slot) -> None:
         self._inner, self._slot = inner, slot
+        self._get, self._update = inner.get, inner.update
 
     async def exists(self) -> bool:
         """Whether the key has a value."""
@@ -38,13 +41,13 @@ class AsyncValueState:
 
     async def get(self) -> Fields | None:
         """The value as a tuple; None if there is none."""
-        self._slot.keyed = CURRENT.get()
-        return self._inner.get()
+        self._slot.keyed = _current()
+        return self._get()
 
     async def update(self, newValue: Fields) -> None:
         """Replaces the value."""
-        self._slot.keyed = CURRENT.get()
-        self._inner.update(newValue)
+        self._slot.keyed = _current()
+        self._update(newValue)
 
     async def clear(self) -> None:
         """Removes the value."""

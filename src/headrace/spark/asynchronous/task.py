@@ -20,7 +20,7 @@ from headrace.execution.controller import Limits
 from headrace.execution.record import Record
 from headrace.plan.work.cells import CELL
 from headrace.spark.asynchronous.context import BlockState, CellRequest, KeyContext
-from headrace.spark.asynchronous.drive import Call, Drive, Out
+from headrace.spark.asynchronous.drive import TURN_RECORDS, Call, Drive, Out
 from headrace.spark.asynchronous.processor import AsyncProcessor
 from headrace.spark.asynchronous.states import AsyncHandle
 from headrace.spark.processors.blocks import Block, Feed
@@ -81,15 +81,15 @@ class AsyncTask(ProcessorTask):
         yield from self._results(self._rows(feed), self._user.process)
         self.late_rows = feed.late_rows
 
-    def _results(self, source: Iterator[Record], call: Call) -> Iterator[pa.RecordBatch]:
+    def _results(self, source: Iterator[Record | None], call: Call) -> Iterator[pa.RecordBatch]:
         for _ in self._drive.records(source, call):
             self._calls.add(self._out.rows)
             self._out.rows.clear()
             if self._calls.pending >= OUT_ROWS:
                 yield from self._calls.take()
 
-    def _rows(self, feed: Feed) -> Iterator[Record]:
-        """The records of all blocks; the headers of the next block travel while a block runs."""
+    def _rows(self, feed: Feed) -> Iterator[Record | None]:
+        """The records of all blocks that wait; the headers of the next block travel while a block runs."""
         requested: Block | None = None
         while (block := feed.advance()) is not None:
             with self._lock:
@@ -101,20 +101,29 @@ class AsyncTask(ProcessorTask):
                     self._ask(requested)
             yield from self._block(block, feed)
 
-    def _block(self, block: Block, feed: Feed) -> Iterator[Record]:
+    def _block(self, block: Block, feed: Feed) -> Iterator[Record | None]:
+        """Calls with the rows of a block; None after every few, so that completed I/O is looked at."""
         state = self._state(block.wire_keys)
         last, calls, is_free = len(block) - 1, self._calls, self._drive.controller.accounting.is_free
+        begin, left = self._drive.begin, TURN_RECORDS
         places = zip(block.keys, block.headers, block.starts, block.ends, strict=True)
         for number, (key, header, start, end) in enumerate(places):
             context = KeyContext(state, number, key, header)
             rows = calls.input(block, start, end)
-            for row in rows if number < last else chain(rows, continued(feed, self._calls)):
-                yield Record(context, row)
+            for row in rows if number < last else chain(rows, continued(feed, calls)):
+                record = begin(context, row) if is_free(context) else Record(context, row)
+                if record is not None:
+                    yield record
+                left -= 1
+                if not left:
+                    yield None
+                    left = TURN_RECORDS
             if not is_free(context):
                 state.in_flight.append(context)
             elif context.dirty:
                 state.store(context)
         self._drive.controller.close_epoch(done=lambda _: self._send(state))
+        yield None
 
     def _state(self, keys: Keys) -> BlockState:
         return BlockState(keys, self._keyed.width, self._times.timestamp_ms, self._drive.request)

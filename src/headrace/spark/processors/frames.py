@@ -13,6 +13,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from headrace.errors import QueryError
 from headrace.spark.processors.blocks import Block
+from headrace.spark.processors.cutting import part_of, stacked
 
 
 class FrameStyle:
@@ -29,10 +30,7 @@ class FrameStyle:
     def input(self, block: Block, start: int, end: int) -> Iterator[pd.DataFrame]:
         if block is not self._block:
             self._block, self._frame = block, self._shown(block.table())
-        part = self._frame[start:end]  # by position: the index of a block's frame is a range
-        if start:
-            part.index = pd.RangeIndex(end - start)
-        yield part
+        yield part_of(self._frame, start, end)
 
     def _shown(self, table: pa.Table) -> pd.DataFrame:
         """The table as a frame of PySpark's kind: times without a zone, in the Spark session's zone."""
@@ -89,6 +87,9 @@ def _joined(frames: list[pd.DataFrame]) -> pd.DataFrame | None:
     labels = frames[0].columns.tolist()
     if any(frame.columns.tolist() != labels for frame in frames):
         return None
+    rows = stacked(frames)
+    if rows is not None:
+        return rows
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # frames of nothing but nulls; see `_is_exact`
         return pd.concat(frames, ignore_index=True)
