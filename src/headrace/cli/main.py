@@ -145,14 +145,20 @@ def processor(
 
 @bench.command()
 def prefetch(
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Fewer keys and batches; under three minutes.")
-    ] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer keys, files and batches.")] = False,
+    queries: Annotated[str, typer.Option(help="Some of the parts, such as replay,q13,q19.")] = "",
+    sides: Annotated[str, typer.Option(help="Some of the sides in Spark, such as lru,prefetch.")] = "",
+    rate: Annotated[float, typer.Option(help="Events per second of paced files; 0: LRU chooses.")] = 0.0,
+    plots: Annotated[Path | None, typer.Option(help="A folder for plots of the sweeps.")] = None,
 ) -> None:
     """State ahead of its rows: the wait for state against LRU, Clock and asynchronous reads, cold files."""
+    from headrace.bench.prefetch.queries import STANDARD
+    from headrace.bench.prefetch.run import PARTS
     from headrace.bench.prefetch.run import run as run_bench
 
-    typer.echo(run_bench(quick=quick))
+    parts = queries.split(",") if queries else PARTS
+    chosen = sides.split(",") if sides else STANDARD
+    typer.echo(run_bench(quick=quick, parts=parts, sides=chosen, rate=rate or None, drawn=plots))
 
 
 @bench.command("async")

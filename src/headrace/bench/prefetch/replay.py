@@ -16,12 +16,15 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from headrace.bench.prefetch.sketch import Sketch
 from headrace.bench.prefetch.traces import Trace
+from headrace.blob.locations import Locations
 from headrace.cache.policy import PolicyName
 from headrace.clock import SYSTEM_CLOCK
 from headrace.files.opened import DROP_BEHIND
 from headrace.host.state.service import PartitionService
 from headrace.plan.spec import HASH, Accumulator, Field, Fold, OperatorSpec
+from headrace.prefetch.controller import HOT
 from headrace.row.arrays import I64
 from headrace.wire.contract import Ticket
 from headrace.wire.state_reads import StateReads, together
@@ -72,53 +75,76 @@ class Replayed:
         return self.reads.wait_quantile_ms(0.999)
 
 
-def replay(trace: Trace, side: Side, share_bytes: int) -> Replayed:
+def replay(trace: Trace, side: Side, share_bytes: int, threshold: int = HOT) -> Replayed:
     """Loads all keys, then replays the trace."""
     with tempfile.TemporaryDirectory(prefix="headrace-replay-") as folder, _cold():
-        service = PartitionService(1, share_min=share_bytes, cache=side.cache)
+        player = Player(Path(folder), SPEC, share_bytes, side.cache, side.lookahead)
         try:
-            return _replayed(service, Path(folder), trace, side)
+            return _replayed(player, trace, side, Sketch(threshold))
         finally:
-            service.close()
+            player.close()
 
 
-def _replayed(service: PartitionService, folder: Path, trace: Trace, side: Side) -> Replayed:
-    number, apply_ms, waited, all_reads = 0, 0.0, 0.0, []
+def _replayed(player: Player, trace: Trace, side: Side, sketch: Sketch) -> Replayed:
+    apply_ms, waited, spilled, all_reads = 0.0, 0.0, 0.0, []
     for start in range(0, trace.keys, LOAD_ROWS):
-        _batch(service, folder, number, np.arange(start, min(start + LOAD_ROWS, trace.keys)), side)
-        number += 1
+        player.batch(np.arange(start, min(start + LOAD_ROWS, trace.keys)))
     for keys in trace.batch_keys():
         if side.lookahead == "stage":
-            hashes = pa.array(_hashes(keys))
-            service.expect("replay", SPEC.name, 0, pa.RecordBatch.from_arrays([hashes], [HASH]))
+            player.expect(sketch.passing(hashes_of(keys)))
         SYSTEM_CLOCK.sleep_ms(side.slack_ms)
-        reads, spent_ms = _batch(service, folder, number, keys, side)
+        reads, spent_ms = player.batch(keys)
         all_reads.append(reads)
-        apply_ms, waited, number = apply_ms + spent_ms, waited + reads.wait_ms, number + 1
+        apply_ms, waited, spilled = apply_ms + spent_ms, waited + reads.wait_ms, spilled + reads.spill_ms
     whole = together(all_reads)
-    fields = {**vars(whole), "wait_ms": waited}
+    fields = {**vars(whole), "wait_ms": waited, "spill_ms": spilled}
     return Replayed(StateReads(**fields), apply_ms, whole.misses + whole.fetched)
 
 
-def _batch(
-    service: PartitionService, folder: Path, number: int, keys: I64, side: Side
-) -> tuple[StateReads, float]:
-    place = ("start", "replay", SPEC, 0, number, number - 1 if number else None, number + 1)
-    transaction = service.begin(Ticket(*place, str(folder), 2, lookahead=side.lookahead))
-    for start in range(0, len(keys), SENT_ROWS):
-        transaction.apply(_rows(keys[start : start + SENT_ROWS]))
-    for _ in transaction.finish([]):
-        pass
-    summary = transaction.commit()
-    return summary.reads, summary.apply_ms
+class Player:
+    """One partition of a host, batch after batch."""
+
+    def __init__(
+        self, folder: Path, spec: OperatorSpec, share_bytes: int, cache: PolicyName, lookahead: str
+    ) -> None:
+        self._service = PartitionService(1, Locations(folder / "local"), share_min=share_bytes, cache=cache)
+        self._folder, self._spec, self._lookahead, self._number = folder, spec, lookahead, 0
+
+    def batch(self, keys: I64, lookahead: str | None = None) -> tuple[StateReads, float]:
+        """One batch; its reads, and the time to apply its rows."""
+        number = self._number
+        self._number += 1
+        place = ("start", "replay", self._spec, 0, number, number - 1 if number else None, number + 1)
+        named = self._lookahead if lookahead is None else lookahead
+        transaction = self._service.begin(Ticket(*place, str(self._folder / "state"), 2, lookahead=named))
+        for start in range(0, len(keys), SENT_ROWS):
+            transaction.apply(_rows(keys[start : start + SENT_ROWS]))
+        for _ in transaction.finish([]):
+            pass
+        summary = transaction.commit()
+        return summary.reads, summary.apply_ms
+
+    def expect(self, hashes: I64) -> None:
+        """Hints for rows to come."""
+        hints = pa.RecordBatch.from_arrays([pa.array(hashes)], [HASH])
+        self._service.expect("replay", self._spec.name, 0, hints)
+
+    @property
+    def memory_bytes(self) -> int:
+        """Of the partition's store."""
+        store = self._service.partitions[0].store
+        return 0 if store is None else store.memory_bytes
+
+    def close(self) -> None:
+        self._service.close()
 
 
 def _rows(keys: I64) -> pa.RecordBatch:
-    columns = [pa.array(_hashes(keys)), pa.array(keys), pa.array(np.ones(len(keys), np.int64))]
+    columns = [pa.array(hashes_of(keys)), pa.array(keys), pa.array(np.ones(len(keys), np.int64))]
     return pa.RecordBatch.from_arrays(columns, [HASH, "k0", "v0"])
 
 
-def _hashes(keys: I64) -> I64:
+def hashes_of(keys: I64) -> I64:
     """Hashes of keys: those of a partition are spread evenly."""
     mixed = (keys.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
     return (mixed ^ (mixed >> np.uint64(29))).view(np.int64)
