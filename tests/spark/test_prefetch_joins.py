@@ -59,7 +59,7 @@ def test_rows_of_a_static_table_come_ahead(small: SparkSession, tmp_path: Path) 
     joined = hr.stream(rows).name("names").lookup(table, on="k", path=str(tmp_path / "table"))
     expected = small.read.parquet(str(tmp_path / "in")).join(table, "k").select(*joined.columns)
     assert counted(joined, tmp_path) == sorted(tuple(row) for row in expected.collect())
-    reads = reads_of(hr.progress(small)["names"])
+    reads = reads_of(hr.progress(str(tmp_path / "ck"))["names"])
     assert reads.lookahead == "stage"
     assert reads.looked_up > ROWS, "the table is larger than memory"
     assert reads.hits > 0
@@ -75,6 +75,6 @@ def test_rows_of_the_other_stream_come_ahead(small: SparkSession, tmp_path: Path
     joined = hr.stream(left).name("both").join(hr.stream(right), on="k")
     expected = small.read.parquet(str(tmp_path / "left")).join(names(small), "k").select(*joined.columns)
     assert counted(joined, tmp_path) == sorted(tuple(row) for row in expected.collect())
-    reads = reads_of(hr.progress(small)["both"])
+    reads = reads_of(hr.progress(str(tmp_path / "ck"))["both"])
     assert reads.lookahead == "stage"
     assert reads.hits > 0

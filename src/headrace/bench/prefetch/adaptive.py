@@ -26,7 +26,7 @@ from headrace.wire.state_reads import StateReads
 
 CANDIDATES = Candidates((SCOUT, INPUT, STAGE, DOOR))
 LEADS_MS = {SCOUT: 160.0, INPUT: 90.0, STAGE: 40.0, DOOR: 0.0}
-SLOW_MS, FAST_MS = 60.0, 1.0
+SLOW_MS, FAST_MS = 100.0, 1.0
 CHANGED, FASTER, BATCHES = 40, 80, 120
 SETTLED = 3  # batches
 KEYS, ROWS, SHARE = 60_000, 600, 1 << 20

@@ -11,6 +11,7 @@ import os
 import statistics
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from headrace.wire.state_reads import StateReads, together
 PARTITIONS = CORES = 2
 BUSY, FASTEST = 0.7, 0.8
 LOAD_TRIGGER, WAIT_MS = 4, 240_000
+QUANTILES = (0.5, 0.95, 0.99, 0.999)
 FILTER_BYTES = 40 << 10  # of a task's sketch
 
 
@@ -59,7 +61,7 @@ def write_input(folder: Path, query: str, scale: Scale) -> None:
     bounds += [scale.load_events + number * scale.file_events for number in range(1, scale.files + 1)]
     for name in ("load", "ready"):
         (folder / name).mkdir(parents=True)
-    for number, (low, high) in enumerate(zip(bounds, bounds[1:], strict=False)):
+    for number, (low, high) in enumerate(pairwise(bounds)):
         part = "load" if number < scale.load_files else "ready"
         path = folder / part / f"{number:05}.parquet"
         pq.write_table(rows(low, high), path, compression="lz4")
@@ -167,15 +169,11 @@ def _summary(
     latency_ms = latencies_ms(feeder, batches, ends_ms)
     mine = [one for one in hr.progress(running)[query] if one.batch in ends_ms]
     reads = together([one.reads for one in mine])
-    waited_ms = sum(one.reads.wait_ms for one in mine)
-    reads = StateReads(
-        **{**vars(reads), "wait_ms": waited_ms, "spill_ms": sum(o.reads.spill_ms for o in mine)}
-    )
-    rows = sum(one.numInputRows for one in mine)
-    quantiles = {
-        f"p{100 * part:g}": round(float(np.quantile(latency_ms, part)), 1)
-        for part in (0.5, 0.95, 0.99, 0.999)
-    }
+    waited_ms, spilled_ms = sum(o.reads.wait_ms for o in mine), sum(o.reads.spill_ms for o in mine)
+    reads = StateReads(**{**vars(reads), "wait_ms": waited_ms, "spill_ms": spilled_ms})
+    rows = sum(one.rows_in for one in mine)
+    values = np.quantile(latency_ms, QUANTILES).round(1).tolist()
+    quantiles = {f"p{100 * part:g}": value for part, value in zip(QUANTILES, values, strict=True)}
     return Paced(
         *speed,
         latency_ms=quantiles,

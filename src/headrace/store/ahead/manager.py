@@ -155,6 +155,7 @@ class PrefetchManager:
         A fetch on its way is awaited if it has begun; one that has not is given up.
         """
         known: Flags = np.zeros(len(answer.probe), np.bool_)
+        came_ms = self._now_ms()
         for fetch in self._covering(slice_us, answer.probe.order):
             begun_ms = self._now_ms()
             fetch.done.wait()
@@ -163,7 +164,7 @@ class PrefetchManager:
                 if fetch.ok and not self._closed:
                     mine, consulted = fetch.answer(self._layout, answer)
                     known |= mine
-                    self._used(fetch, consulted)
+                    self._used(fetch, consulted, came_ms)
         with self._lock:
             self._drop_empty()
             if not self._closed:
@@ -172,7 +173,7 @@ class PrefetchManager:
 
     def staged(self, slice_us: int, hashes: U64) -> list[Fetch]:
         """The fetches with rows of ordered hashes, which are used now and stay until the commit."""
-        fetches = []
+        fetches, came_ms = [], self._now_ms()
         for fetch in self._covering(slice_us, hashes):
             begun_ms = self._now_ms()
             fetch.done.wait()
@@ -180,7 +181,7 @@ class PrefetchManager:
                 self.counts.hidden_ms -= self._now_ms() - begun_ms
                 if fetch.ok and not self._closed:
                     consulted = fetch.alive & ~fetch.used & among(fetch.hashes, hashes)
-                    self._used(fetch, consulted)
+                    self._used(fetch, consulted, came_ms)
                     fetch.used |= consulted
                     fetches.append(fetch)
         return fetches
@@ -199,13 +200,12 @@ class PrefetchManager:
             self._waiting.remove(slice_us, hashes)
         return [fetch for fetch, _ in mine if fetch not in given_up]
 
-    def _used(self, fetch: Fetch, consulted: Flags) -> None:
-        used = int(consulted.sum())
-        self.counts.used += used
-        now_ms = self._now_ms()
+    def _used(self, fetch: Fetch, consulted: Flags, came_ms: float) -> None:
+        """The slack ends when the row comes: its wait for the read is no part of it."""
+        self.counts.used += int(consulted.sum())
         arrivals, rows = np.unique(fetch.hints.arrivals_ms[consulted], return_counts=True)
         for arrival, many in zip(arrivals.tolist(), rows.tolist(), strict=True):
-            self.counts.slacks.add(many, now_ms - arrival)
+            self.counts.slacks.add(many, max(0.0, came_ms - arrival))
 
     def forget(self, slice_us: int, hashes: U64) -> None:
         """Newer rows of these ordered hashes were flushed, and their segment can be read."""
