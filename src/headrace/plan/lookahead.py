@@ -64,10 +64,20 @@ class Candidates:
 
     names: tuple[str, ...] = ()
     reason: str = ""
+    missing: tuple[tuple[str, str], ...] = ()  # candidates that others have, and why this one has none
 
 
-def candidates_of(spec: OperatorSpec, *, in_jvm: bool, early: Collection[str] = ()) -> Candidates:
-    """The lookaheads of an operator that reads state when a row arrives; `early`: those by Spark's plan."""
+def candidates_of(
+    spec: OperatorSpec,
+    *,
+    in_jvm: bool,
+    early: Collection[str] = (),
+    missing: tuple[tuple[str, str], ...] = (),
+) -> Candidates:
+    """The lookaheads of an operator that reads state when a row arrives.
+
+    `early` are those that Spark's plan of the batch allows; `missing` are the others, with reasons.
+    """
     if spec.store == "memory":
         return Candidates(reason="all of its state stays in memory")
     if spec.store == "rocksdb":
@@ -78,9 +88,11 @@ def candidates_of(spec: OperatorSpec, *, in_jvm: bool, early: Collection[str] = 
         return Candidates(reason="its windows come out once: rows only add to them")
     if not reads_on_arrival(spec.work):
         return Candidates(reason=REASONS[spec.work.name])
-    if not in_jvm or spec.work.combined:
-        return Candidates((DOOR,))
-    return Candidates((*(name for name in EARLY if name in early), STAGE, DOOR))
+    if not in_jvm:
+        return Candidates((DOOR,), missing=((STAGE, "the operator runs in Python workers"),))
+    if spec.work.combined:
+        return Candidates((DOOR,), missing=((STAGE, "rows are combined before the shuffle"),))
+    return Candidates((*(name for name in EARLY if name in early), STAGE, DOOR), missing=missing)
 
 
 def reads_on_arrival(work: Work) -> bool:
