@@ -309,16 +309,20 @@ def crash(
     ] = "",
     bridge: Annotated[str, typer.Option(help="The drivers' bridge: auto, jvm or python.")] = "",
     format_: Annotated[str, typer.Option("--format", help="Of Spark's checkpoints: 1 or 2.")] = "",
+    prefetch: Annotated[str, typer.Option(help="Hints of the drivers, such as on or door.")] = "",
 ) -> None:
     """Kill the host, a worker or the driver at random moments and compare the results."""
     from headrace.checkpoint.steps import Moment
+    from headrace.plan.lookahead import PREFETCHING
     from headrace.plan.options import BRIDGES, COMMIT_MODES
     from headrace.testing.crash.matrix import VICTIMS
     from headrace.testing.crash.queries import ALL_KINDS
     from headrace.testing.crash.rounds import driver_settings, run_matrix, run_rounds
 
     settings = driver_settings(
-        _one_of(bridge, BRIDGES, "--bridge"), _one_of(format_, ("1", "2"), "--format")
+        _one_of(bridge, BRIDGES, "--bridge"),
+        _one_of(format_, ("1", "2"), "--format"),
+        _one_of(prefetch, PREFETCHING, "--prefetch"),
     )
     mode = _one_of(commit, COMMIT_MODES, "--commit")
     if matrix:
