@@ -16,6 +16,7 @@ from batch_files import stream_of, write_batches
 from pyspark.sql import DataFrame, SparkSession
 
 import headrace as hr
+from headrace.clock import wait_until
 from headrace.coordinator.progress import BatchProgress
 
 pytestmark = pytest.mark.spark
@@ -107,6 +108,22 @@ def test_off_reads_on_demand(small: SparkSession, tmp_path: Path) -> None:
     assert {batch.reads.lookahead for batch in progress} == {""}
     assert sum(batch.reads.hints for batch in progress) == 0
     assert sum(batch.reads.looked_up for batch in progress) > 0
+
+
+def test_explain_has_the_reasons_of_missing_candidates(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rates = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 10).load()
+    counts = hr.stream(rates.selectExpr("value % 5 AS k")).name("rated").groupBy("k").agg(n=hr.count())
+    writer = counts.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "ck"))
+    query = writer.outputMode("update").start()
+    assert wait_until(lambda: query.lastProgress is not None or not query.isActive, 60_000, 50)
+    query.stop()
+    hr.explain(counts)
+    text = capsys.readouterr().out
+    assert "stage, door" in text
+    assert "no scout: its source is not files" in text
+    assert "no input, results: its keys are not plain columns of a Headrace operator right below" in text
 
 
 def test_resident_state_gets_no_hints(spark: SparkSession, tmp_path: Path) -> None:

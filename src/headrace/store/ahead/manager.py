@@ -95,9 +95,9 @@ class PrefetchManager:
             if chosen is None:
                 return
             fetch = self._make_fetch(*chosen, self._now_ms())
-            at = len(self._fetches)
             self._fetches.append((fetch, None))
-            self._fetches[at] = fetch, self._threads.submit(self._read, fetch)
+            future = self._threads.submit(self._read, fetch)  # may have ended, and begun others
+            self._fetches = [(one, future if one is fetch else known) for one, known in self._fetches]
 
     @property
     def _hashes_of_fetch(self) -> int:
