@@ -3,6 +3,7 @@ shuffle and from the host's door bring state ahead of its rows, and results are 
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
@@ -38,11 +39,16 @@ def small(spark: SparkSession, tmp_path: Path) -> Iterator[SparkSession]:
     end_hosts(tmp_path / "local")
 
 
-def end_hosts(local: Path) -> None:
-    """Ends the hosts of a folder: later tests that kill the machine's host must not hit these."""
+def hosts_in(local: Path) -> Iterator[psutil.Process]:
     for alive in local.glob("*/host-*.alive"):
         with suppress(psutil.NoSuchProcess):
-            host = psutil.Process(int(alive.read_text()))
+            yield psutil.Process(int(alive.read_text()))
+
+
+def end_hosts(local: Path) -> None:
+    """Ends the hosts of a folder: later tests that kill the machine's host must not hit these."""
+    for host in hosts_in(local):
+        with suppress(psutil.NoSuchProcess):
             host.terminate()
             host.wait(60)
 
@@ -99,6 +105,47 @@ def test_auto_begins_where_rows_wait(small: SparkSession, tmp_path: Path) -> Non
     assert reads[0].lookahead == ""
     assert any(one.misses for one in reads)
     assert any(one.lookahead for one in reads)
+
+
+def test_a_full_socket_stops_no_stage(small: SparkSession, tmp_path: Path) -> None:
+    """While the host stands still and takes no hints, the stage before the shuffle ends."""
+    small.conf.set("spark.headrace.prefetch", "stage")
+    write_batches(tmp_path / "in", batches(MANY)[:3])
+    counts = hr.stream(stream_of(small, tmp_path / "in")).name("full").groupBy("k").agg(n=hr.count())
+    latest: dict[int, int] = {}
+    stopped = threading.Event()
+
+    def collect(batch: DataFrame, number: int) -> None:
+        latest.update((row.k, row.n) for row in batch.collect())
+        if number == 0:
+            for host in hosts_in(tmp_path / "local"):
+                host.suspend()
+            stopped.set()
+
+    writer = counts.writeStream.foreachBatch(collect).option("checkpointLocation", str(tmp_path / "ck"))
+    query = writer.trigger(availableNow=True).start()
+    assert stopped.wait(120)
+    try:
+        assert wait_until(lambda: first_stage_ended(small) or not query.isActive, 60_000, 20)
+        assert query.isActive
+    finally:
+        for host in hosts_in(tmp_path / "local"):
+            host.resume()
+    query.awaitTermination()
+    assert latest == Counter(key for table in batches(MANY)[:3] for key in table["k"].to_pylist())
+    assert hr.progress(query)["full"][1].reads.lookahead == "stage"
+
+
+def first_stage_ended(spark: SparkSession) -> bool:
+    """Whether a running job has a stage that has ended and one that has not."""
+    tracker = spark.sparkContext.statusTracker()
+    for job in tracker.getActiveJobsIds():
+        info = tracker.getJobInfo(job)
+        stages = [] if info is None else [tracker.getStageInfo(number) for number in info.stageIds]
+        ended = [one.numCompletedTasks == one.numTasks for one in stages if one is not None]
+        if any(ended) and not all(ended):
+            return True
+    return False
 
 
 def test_off_reads_on_demand(small: SparkSession, tmp_path: Path) -> None:
