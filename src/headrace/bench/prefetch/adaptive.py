@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from headrace.bench.prefetch.replay import LOAD_ROWS, SPEC, Player, hashes_of
+from headrace.bench.prefetch.cases import UPDATES, hashes_of
+from headrace.bench.prefetch.replay import LOAD_ROWS, Player
 from headrace.clock import SYSTEM_CLOCK
 from headrace.plan.lookahead import DOOR, INPUT, SCOUT, STAGE, Candidates
 from headrace.prefetch.controller import Choice, after, begin
@@ -85,9 +86,9 @@ def settled_within(steps: list[Step], change: int, end: int) -> int:
 
 
 def _loaded(folder: Path) -> Player:
-    player = Player(folder, SPEC, SHARE, "timestamp", DOOR)
+    player = Player(folder, UPDATES, SHARE, "timestamp", DOOR)
     for start in range(0, KEYS, LOAD_ROWS):
-        player.batch(np.arange(start, min(start + LOAD_ROWS, KEYS)))
+        player.load(np.arange(start, min(start + LOAD_ROWS, KEYS)))
     return player
 
 

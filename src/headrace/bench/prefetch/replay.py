@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 
+from headrace.bench.prefetch.cases import UPDATES, Case, Rows, hashes_of
 from headrace.bench.prefetch.sketch import Sketch
 from headrace.bench.prefetch.traces import Trace
 from headrace.blob.locations import Locations
@@ -23,23 +23,11 @@ from headrace.cache.policy import PolicyName
 from headrace.clock import SYSTEM_CLOCK
 from headrace.files.opened import DROP_BEHIND
 from headrace.host.state.service import PartitionService
-from headrace.plan.spec import HASH, Accumulator, Field, Fold, OperatorSpec
 from headrace.prefetch.controller import HOT
 from headrace.row.arrays import I64
 from headrace.wire.contract import Ticket
 from headrace.wire.state_reads import StateReads, together
 
-SPEC = OperatorSpec(
-    name="replay",
-    keys=(Field("k0", "int64", "key"),),
-    inputs=(Field("v0", "int64", "amount"),),
-    work=Fold((Accumulator("count", None, "int64"), Accumulator("sum", "v0", "int64"))),
-    window=None,
-    emit="changes",
-    timed=False,
-    delays_ms=(),
-    partitions=1,
-)
 SENT_ROWS = 10_000
 LOAD_ROWS = 50_000
 
@@ -75,10 +63,12 @@ class Replayed:
         return self.reads.wait_quantile_ms(0.999)
 
 
-def replay(trace: Trace, side: Side, share_bytes: int, threshold: int = HOT) -> Replayed:
+def replay(
+    trace: Trace, side: Side, share_bytes: int, threshold: int = HOT, case: Case = UPDATES
+) -> Replayed:
     """Loads all keys, then replays the trace."""
     with tempfile.TemporaryDirectory(prefix="headrace-replay-") as folder, _cold():
-        player = Player(Path(folder), SPEC, share_bytes, side.cache, side.lookahead)
+        player = Player(Path(folder), case, share_bytes, side.cache, side.lookahead)
         try:
             return _replayed(player, trace, side, Sketch(threshold))
         finally:
@@ -88,7 +78,7 @@ def replay(trace: Trace, side: Side, share_bytes: int, threshold: int = HOT) -> 
 def _replayed(player: Player, trace: Trace, side: Side, sketch: Sketch) -> Replayed:
     apply_ms, waited, spilled, all_reads = 0.0, 0.0, 0.0, []
     for start in range(0, trace.keys, LOAD_ROWS):
-        player.batch(np.arange(start, min(start + LOAD_ROWS, trace.keys)))
+        player.load(np.arange(start, min(start + LOAD_ROWS, trace.keys)))
     for keys in trace.batch_keys():
         if side.lookahead == "stage":
             player.expect(sketch.passing(hashes_of(keys)))
@@ -105,29 +95,35 @@ class Player:
     """One partition of a host, batch after batch."""
 
     def __init__(
-        self, folder: Path, spec: OperatorSpec, share_bytes: int, cache: PolicyName, lookahead: str
+        self, folder: Path, case: Case, share_bytes: int, cache: PolicyName, lookahead: str
     ) -> None:
         self._service = PartitionService(1, Locations(folder / "local"), share_min=share_bytes, cache=cache)
-        self._folder, self._spec, self._lookahead, self._number = folder, spec, lookahead, 0
+        self._folder, self._case, self._lookahead, self._number = folder, case, lookahead, 0
+
+    def load(self, keys: I64) -> None:
+        """A batch that brings state of these keys."""
+        self._run(keys, self._case.loaded, self._lookahead)
 
     def batch(self, keys: I64, lookahead: str | None = None) -> tuple[StateReads, float]:
-        """One batch; its reads, and the time to apply its rows."""
-        number = self._number
+        """One batch; its reads, and the time to apply its rows and to compute its results."""
+        return self._run(keys, self._case.rows, self._lookahead if lookahead is None else lookahead)
+
+    def _run(self, keys: I64, rows: Rows, lookahead: str) -> tuple[StateReads, float]:
+        number, spec = self._number, self._case.spec
         self._number += 1
-        place = ("start", "replay", self._spec, 0, number, number - 1 if number else None, number + 1)
-        named = self._lookahead if lookahead is None else lookahead
-        transaction = self._service.begin(Ticket(*place, str(self._folder / "state"), 2, lookahead=named))
+        place = ("start", "replay", spec, 0, number, number - 1 if number else None, number + 1)
+        ticket = Ticket(*place, str(self._folder / "state"), 2, lookahead=lookahead)
+        transaction = self._service.begin(ticket)
         for start in range(0, len(keys), SENT_ROWS):
-            transaction.apply(_rows(keys[start : start + SENT_ROWS]))
+            transaction.apply(rows(keys[start : start + SENT_ROWS]))
         for _ in transaction.finish([]):
             pass
         summary = transaction.commit()
-        return summary.reads, summary.apply_ms
+        return summary.reads, summary.apply_ms + summary.finish_ms
 
     def expect(self, hashes: I64) -> None:
         """Hints for rows to come."""
-        hints = pa.RecordBatch.from_arrays([pa.array(hashes)], [HASH])
-        self._service.expect("replay", self._spec.name, 0, hints)
+        self._service.expect("replay", self._case.spec.name, 0, self._case.hints(hashes))
 
     @property
     def memory_bytes(self) -> int:
@@ -137,17 +133,6 @@ class Player:
 
     def close(self) -> None:
         self._service.close()
-
-
-def _rows(keys: I64) -> pa.RecordBatch:
-    columns = [pa.array(hashes_of(keys)), pa.array(keys), pa.array(np.ones(len(keys), np.int64))]
-    return pa.RecordBatch.from_arrays(columns, [HASH, "k0", "v0"])
-
-
-def hashes_of(keys: I64) -> I64:
-    """Hashes of keys: those of a partition are spread evenly."""
-    mixed = (keys.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
-    return (mixed ^ (mixed >> np.uint64(29))).view(np.int64)
 
 
 @contextmanager

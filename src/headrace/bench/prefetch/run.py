@@ -4,6 +4,7 @@
     sweeps     the same by skew, by memory and by the sketch's threshold, with plots
     adaptive   the paper's figure 10: who gives hints while keys and read times change; a plot
     flood      a hundred useless hints per row
+    yahoo      look-ups of ads in a Redis that is some milliseconds away
     resident   a count per key in Spark with all state in memory: `auto` over `off`
     q13 …      the queries in Spark: loaded to more than memory, then at a pace, cold files
 
@@ -23,16 +24,19 @@ from rich.console import Console
 from headrace.bench.common import report
 from headrace.bench.prefetch import plots
 from headrace.bench.prefetch.adaptive import BATCHES, CHANGED, FASTER, adaptive, flood, settled_within
+from headrace.bench.prefetch.cases import LOOKUPS
 from headrace.bench.prefetch.in_spark import FILTER_BYTES, PARTITIONS, Paced, measure, write_input
 from headrace.bench.prefetch.queries import FULL, QUERIES, QUICK, SPARK_SIDES, STANDARD
 from headrace.bench.prefetch.replay import CLOCK, LRU, PREFETCH, SIDES, Replayed, replay
 from headrace.bench.prefetch.resident import resident
 from headrace.bench.prefetch.traces import Trace, traces
+from headrace.bench.prefetch.yahoo import yahoo
 from headrace.errors import QueryError
+from headrace.prefetch.controller import HOT_MAX
 
 SHARE = 8 << 20  # memory of the replayed partition
 KEYS, KEYS_QUICK = 500_000, 200_000
-PARTS = ("replay", "sweeps", "adaptive", "flood", "resident", *QUERIES)
+PARTS = ("replay", "sweeps", "adaptive", "flood", "yahoo", "resident", *QUERIES)
 SKEWS, SIZES, THRESHOLDS = (0.0, 0.5, 0.8, 1.1), (0.5, 1, 2, 16), (4, 16, 64, 255)
 _LEAST_MS = 0.001
 
@@ -96,6 +100,7 @@ class _Bench:
             "adaptive": self._adaptive,
             "flood": self._flood,
             "resident": lambda: resident(self._quick, self._console),
+            "yahoo": lambda: yahoo(self._quick, self._console),
         }
         return own[name]()
 
@@ -105,6 +110,10 @@ class _Bench:
         measured = {
             trace.name: {side.name: replay(trace, side, self._share) for side in SIDES}
             for trace in traces(self._keys, self._rows, self._batches)
+        }
+        table = Trace("table", self._keys // 4, self._rows // 2, self._batches, 0.5)
+        measured["table"] = {
+            side.name: replay(table, side, self._share, HOT_MAX, LOOKUPS) for side in SIDES
         }
         for name, sides in measured.items():
             _show(self._console, name, sides)

@@ -17,11 +17,13 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.clock import SYSTEM_CLOCK
 from headrace.errors import QueryError
 from headrace.outside.client import RedisClient
 from headrace.outside.lookup import Lookup
 from headrace.outside.loop import LoopThread
 from headrace.outside.redis import RedisSource, Values
+from headrace.store.base.waits import WaitHistogram
 
 KEY = "__key"
 
@@ -69,6 +71,7 @@ class Enrichment:
 
     def __init__(self, plan: EnrichPlan, lookup: Lookup) -> None:
         self._plan, self._lookup = plan, lookup
+        self.waits = WaitHistogram()  # rows by the time that their batch waited for its values
 
     def run(self, batches: RowBatches) -> RowBatches:
         coming: deque[Coming] = deque()
@@ -86,7 +89,9 @@ class Enrichment:
                 loop.run(client.close())
 
     def _enriched(self, batch: pa.RecordBatch, future: Future[dict[str, Values]]) -> pa.RecordBatch:
+        begun_ms = SYSTEM_CLOCK.monotonic_ms()
         keys, values = batch.column(KEY), future.result()
+        self.waits.add(batch.num_rows, SYSTEM_CLOCK.monotonic_ms() - begun_ms)
         rows = pc.index_in(keys, value_set=pa.array(list(values), pa.string()))
         table = list(zip(*values.values(), strict=True)) if values else [() for _ in self._plan.schema]
         columns = [

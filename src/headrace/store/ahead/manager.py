@@ -60,6 +60,7 @@ class PrefetchManager:
         self._fetches: list[tuple[Fetch, Future[None] | None]] = []
         self._lock = threading.RLock()  # an executor may run a fetch at once
         self._closed = False
+        self._seen_bytes = 0  # of a hash, in the last fetch: rows may have a heap, and a hash many rows
 
     # ── hints ────────────────────────────────────────────────────────────────────────────────
 
@@ -112,7 +113,7 @@ class PrefetchManager:
 
     @property
     def _row_bytes(self) -> int:
-        return row_bytes(self._layout)
+        return max(row_bytes(self._layout), self._seen_bytes)
 
     @property
     def _under_way(self) -> int:
@@ -137,7 +138,8 @@ class PrefetchManager:
             self.counts.fetched += hashes
             self.counts.reads.add(hashes, fetch.ended_ms - fetch.begun_ms)
             self.counts.hidden_ms += fetch.ended_ms - fetch.begun_ms
-            is_larger = fetch.nbytes > _LARGER * hashes * self._row_bytes  # its hashes have many rows
+            is_larger = fetch.nbytes > _LARGER * hashes * self._row_bytes
+            self._seen_bytes = fetch.nbytes // hashes
             if is_larger and self._staged_bytes > STAGED_MAX.of(self._share):
                 self.counts.dropped += int(fetch.alive.sum())
                 self._drop([fetch])
