@@ -22,7 +22,15 @@ import headrace as hr
 from headrace.bench.common.cpu import used_s
 from headrace.bench.common.session import local_session
 from headrace.bench.common.turns import Turn
-from headrace.bench.prefetch.paced import Feeder, batch_of_file, ended_ms, feeding, latencies_ms
+from headrace.bench.prefetch.paced import (
+    Feeder,
+    batch_of_file,
+    ended_ms,
+    feeding,
+    files_through,
+    latencies_ms,
+    offset_of,
+)
 from headrace.bench.prefetch.queries import QUERIES, ROW_BYTES, Scale, SparkSide, nexmark_rows, side_table
 from headrace.clock import SYSTEM_CLOCK, wait_until
 from headrace.files.opened import DROP_BEHIND
@@ -30,7 +38,7 @@ from headrace.wire.state_reads import StateReads, together
 
 PARTITIONS = CORES = 2
 BUSY, FASTEST = 0.7, 0.8
-LOAD_TRIGGER, WAIT_MS = 4, 240_000
+FILES_MAX, WAIT_MS = 16, 240_000  # of a batch
 QUANTILES = (0.5, 0.95, 0.99, 0.999)
 FILTER_BYTES = 40 << 10  # of a task's sketch
 
@@ -76,7 +84,7 @@ def measure(folder: Path, query: str, side: SparkSide, scale: Scale, rate: float
     scratch = folder.parent / f"{query}-{side.name}"
     settings = {
         "spark.headrace.partitions": str(PARTITIONS),
-        "spark.headrace.memory": f"{scale.memory_mb}m",
+        "spark.headrace.memory": f"{scale.memory_of(query)}m",
         "spark.sql.streaming.numRecentProgressUpdates": "5000",
         **side.settings,
     }
@@ -93,7 +101,7 @@ def _measured(
     for path in (folder / "load").iterdir():
         os.link(path, inbox / path.name)
     schema = spark.read.parquet(str(folder / "load")).schema
-    source = spark.readStream.schema(schema).option("maxFilesPerTrigger", LOAD_TRIGGER).parquet(str(inbox))
+    source = spark.readStream.schema(schema).option("maxFilesPerTrigger", FILES_MAX).parquet(str(inbox))
     results = QUERIES[query](source, scratch if query != "q13" else _with_table(folder, scratch))
     writer = results.writeStream.format("noop").outputMode("append")
     running = writer.option("checkpointLocation", str(scratch / "ck")).queryName(query).start()
@@ -134,7 +142,7 @@ def _run(
 
 def _events(scale: Scale, loaded: list[Any]) -> int:
     """Events of a batch of the load: a query with two streams of one source counts them twice."""
-    return scale.load_events // scale.load_files * min(LOAD_TRIGGER, scale.load_files)
+    return scale.load_events // scale.load_files * min(FILES_MAX, scale.load_files)
 
 
 def _cpu_s(spark: Any) -> float:
@@ -149,10 +157,10 @@ def _await_files(running: Any, scratch: Path, files: int) -> None:
     def are_read() -> bool:
         if running.exception() is not None:
             raise running.exception()
-        return len(batch_of_file(scratch / "ck", list(running.recentProgress))) >= files
+        last = running.lastProgress
+        return last is not None and len(files_through(scratch / "ck", offset_of(last))) >= files
 
-    logs = scratch / "ck" / "sources" / "0"
-    if not wait_until(lambda: logs.exists() and are_read(), WAIT_MS, 100):
+    if not wait_until(are_read, WAIT_MS, 300):
         raise TimeoutError(f"{files} files were not read in {WAIT_MS / 1000:.0f} s")
 
 

@@ -56,24 +56,31 @@ def feeding(feeder: Feeder) -> Iterator[None]:
         thread.join()
 
 
-def batch_of_file(checkpoint: Path, progress: list[Any]) -> dict[str, int]:
-    """The batch that read each file, from the log of the file source."""
-    ends = {
-        one.batchId: json.loads(one.sources[0].endOffset)["logOffset"] for one in progress if one.sources
-    }
-    batch_at: dict[int, int] = {}
-    for batch, offset in sorted(ends.items()):
-        for at in range(max(batch_at, default=-1) + 1, offset + 1):
-            batch_at[at] = batch
-    batches: dict[str, int] = {}
-    for log in (checkpoint / "sources" / "0").iterdir():
-        if log.name.startswith("."):
-            continue
+def offset_of(progress: Any) -> int:
+    """The newest batch of the file source that was read; -1: none."""
+    text = progress.sources[0].endOffset if progress.sources else None
+    return -1 if text is None else int(json.loads(text)["logOffset"])
+
+
+def files_through(checkpoint: Path, offset: int) -> dict[str, int]:
+    """The batch of the file source that each file belongs to, up to one of them."""
+    files: dict[str, int] = {}
+    for log in (checkpoint / "sources" / "0").glob("[0-9]*"):
         for line in log.read_text().splitlines()[1:]:
             entry = json.loads(line)
-            if entry["batchId"] in batch_at:
-                batches[entry["path"].rpartition("/")[2]] = batch_at[entry["batchId"]]
-    return batches
+            if entry["batchId"] <= offset:
+                files[entry["path"].rpartition("/")[2]] = entry["batchId"]
+    return files
+
+
+def batch_of_file(checkpoint: Path, progress: list[Any]) -> dict[str, int]:
+    """The batch that read each file, from the log of the file source."""
+    batch_at: dict[int, int] = {}
+    for batch, offset in sorted((one.batchId, offset_of(one)) for one in progress):
+        for at in range(max(batch_at, default=-1) + 1, offset + 1):
+            batch_at[at] = batch
+    files = files_through(checkpoint, max(batch_at, default=-1))
+    return {name: batch_at[at] for name, at in files.items()}
 
 
 def ended_ms(progress: Any) -> float:
