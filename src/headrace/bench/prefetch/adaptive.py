@@ -19,7 +19,7 @@ import numpy as np
 from headrace.bench.prefetch.cases import UPDATES, hashes_of
 from headrace.bench.prefetch.replay import LOAD_ROWS, Player
 from headrace.clock import SYSTEM_CLOCK
-from headrace.plan.lookahead import DOOR, INPUT, SCOUT, STAGE, Candidates
+from headrace.plan.lookahead import DOOR, INPUT, SCOUT, STAGE, Candidates, Prefetch
 from headrace.prefetch.controller import Choice, after, begin
 from headrace.row.arrays import I64
 from headrace.store.segments.file import SegmentFile
@@ -125,24 +125,31 @@ class Flood:
     ended_after: int  # batches until the controller ended the hints
 
 
-def flood(batches: int = 60) -> Flood:
+def flood(batches: int = 200) -> Flood:
     """A hundred hints per row, for keys that no row has."""
-    random = np.random.default_rng(11)
-    took_ms = {}
+    plain, flooded = _sides(batches)
+    spent = [sum(step.took_ms for step in steps) for steps in (plain, flooded)]
+    last = max((at for at, step in enumerate(flooded) if step.active), default=-1)
+    largest = max(step.memory_bytes for step in flooded)
+    return Flood(spent[0] / spent[1], largest, SHARE, last + 1)
+
+
+def _sides(batches: int) -> list[list[Step]]:
+    """The batches without and with hints; both take turns, so that a busy machine hits both."""
+    modes: tuple[Prefetch, ...] = ("off", "auto")
     with tempfile.TemporaryDirectory(prefix="headrace-flood-") as folder:
-        for name in ("plain", "flood"):
-            player = _loaded(Path(folder) / name)
-            choice, steps = begin(CANDIDATES, "auto" if name == "flood" else "off"), []
-            for _ in range(batches):
-                keys = _keys(random)
-                steps.append(_flooded(player, choice, keys, random))
-                choice = after(choice, steps[-1].reads, CANDIDATES, "auto" if name == "flood" else "off")
-            took_ms[name] = sum(step.took_ms for step in steps)
+        players = [_loaded(Path(folder) / mode) for mode in modes]
+        choices = [begin(CANDIDATES, mode) for mode in modes]
+        steps: list[list[Step]] = [[], []]
+        random = np.random.default_rng(11)
+        for _ in range(batches):
+            keys = _keys(random)
+            for at, mode in enumerate(modes):
+                steps[at].append(_flooded(players[at], choices[at], keys, random))
+                choices[at] = after(choices[at], steps[at][-1].reads, CANDIDATES, mode)
+        for player in players:
             player.close()
-    active = [step.active for step in steps]
-    last = max((at for at, name in enumerate(active) if name), default=-1)
-    largest = max(step.memory_bytes for step in steps)
-    return Flood(took_ms["plain"] / took_ms["flood"], largest, SHARE, last + 1)
+    return steps
 
 
 def _flooded(player: Player, choice: Choice, keys: I64, random: np.random.Generator) -> Step:

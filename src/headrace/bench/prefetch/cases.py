@@ -52,9 +52,18 @@ def hashes_of(keys: I64) -> I64:
 
 
 def _spec(name: str, inputs: tuple[Field, ...], work: Fold | StreamJoin) -> OperatorSpec:
-    store = "aar" if isinstance(work, StreamJoin) else "rmw"
-    plan = (None, "changes", False, (), 1)
-    return OperatorSpec(name, _KEYS, inputs, work, *plan, store=store)  # type: ignore[arg-type]
+    return OperatorSpec(
+        name=name,
+        keys=_KEYS,
+        inputs=inputs,
+        work=work,
+        window=None,
+        emit="changes",
+        timed=False,
+        delays_ms=(),
+        partitions=1,
+        store="aar" if isinstance(work, StreamJoin) else "rmw",
+    )
 
 
 COUNTS = _spec(

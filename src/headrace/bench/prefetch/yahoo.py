@@ -35,7 +35,9 @@ DELAYS_MS = (0.0, 1.5, 23.0)
 
 def yahoo(quick: bool, console: Console) -> tuple[dict[str, float], Any]:
     """Waits by row, one look-up at a time over look-ups ahead."""
-    tasks, figures, ratios = (6 if quick else 20), {}, {}
+    tasks = 6 if quick else 20
+    figures: dict[str, dict[str, dict[str, float]]] = {}
+    ratios: dict[str, float] = {}
     with (
         tempfile.TemporaryDirectory(prefix="headrace-bench-") as folder,
         RedisServer(Path(folder)) as server,

@@ -115,7 +115,8 @@ class PairsAhead:
     def reading(self, places: list[Place], hashes: U64) -> Iterator[Run]:
         """The rows of ordered hashes in sections of one side."""
         with self.waits.waiting():
-            fetches = self.lookahead.staged(side_of(self.work, places[0][1]), hashes)
+            known = self.lookahead.staged(side_of(self.work, places[0][1]), hashes)
+        fetches = [fetch for fetch in known if isinstance(fetch, SectionFetch)]
         demanded: list[tuple[Place, U64]] = []
         missed: Flags = np.zeros(len(hashes), np.bool_)
         for place in places:
