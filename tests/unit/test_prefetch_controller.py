@@ -106,6 +106,22 @@ def test_the_papers_figure_10() -> None:
     assert active[83:] == [STAGE] * 37, "the latest one in time"
 
 
+def test_one_slow_batch_changes_nothing() -> None:
+    choice = run(World(), begin(THREE, "auto"), 10)
+    assert choice.active == STAGE
+    choice = run(World(fetch_ms=700.0), choice, 1)
+    assert choice.active == STAGE
+    assert run(World(), choice, 5).active == STAGE
+    assert run(World(fetch_ms=700.0), choice, 2).active == SCOUT, "two of them do"
+
+
+def test_a_batch_without_reads_is_no_measurement_of_them() -> None:
+    choice = run(World(fetch_ms=200.0), begin(THREE, "auto"), 10)
+    assert choice.active == STAGE
+    missed = StateReads(looked_up=50, wait_ms=9.0, lookahead=STAGE)
+    assert after(choice, missed, THREE, "auto").active == STAGE
+
+
 def test_the_sketchs_threshold_follows_the_misses() -> None:
     used = StateReads(hits=900, fetched=900, slacks=spread(900, 300.0), fetches=spread(900, 20.0))
     missing = replace(used, looked_up=1000, hints=900)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -120,7 +120,8 @@ def _delayed(loop: LoopThread, url: str, delay_ms: float) -> Iterator[str]:
 
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         theirs, mine = await asyncio.open_connection(address.host, address.port)
-        await asyncio.gather(passed(reader, mine, delay_ms), passed(theirs, writer, 0.0))
+        with suppress(asyncio.CancelledError):
+            await asyncio.gather(passed(reader, mine, delay_ms), passed(theirs, writer, 0.0))
 
     async def begin() -> asyncio.Server:
         return await asyncio.start_server(connected, "127.0.0.1", 0)
