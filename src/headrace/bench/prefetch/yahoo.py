@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +27,13 @@ from headrace.outside.loop import LoopThread
 from headrace.outside.redis import RedisSource
 from headrace.spark.enrich.task import AHEAD, KEY, Enrichment, EnrichPlan
 from headrace.store.base.waits import merged, quantile_ms
-from headrace.testing.faults.redis_server import RedisServer
 
 ADS, SKEW, PARTS, ROWS, PARSE_MS = 100_000, 0.8, 8, 4_000, 12.0
 DELAYS_MS = (0.0, 1.5, 23.0)
+Redis = Callable[[Path], AbstractContextManager[Any]]  # starts a server that has a `url`
 
 
-def yahoo(quick: bool, console: Console) -> tuple[dict[str, float], Any]:
+def yahoo(quick: bool, console: Console, redis: Redis) -> tuple[dict[str, float], Any]:
     """Waits by row, one look-up at a time over look-ups ahead."""
     tasks = 6 if quick else 20
     figures: dict[str, dict[str, dict[str, float]]] = {}
