@@ -129,21 +129,21 @@ def test_look_ups_of_the_next_batches_begin_while_one_waits(server: RedisServer,
     random = np.random.default_rng(3)
     drawn = [[f"k{n}" for n in random.integers(0, 25, 30)] for _ in range(7)]
     plan = EnrichPlan(RedisSource(parsed(server.url), ("n",)), pa.schema([("n", pa.int64())]), ahead)
-    lookup, taken = Lookup(plan.source), 0
+    lookup, reads = Lookup(plan.source), 0
 
     def batches() -> Iterator[pa.RecordBatch]:
-        nonlocal taken
+        nonlocal reads
         for keys in drawn:
-            taken += 1
+            reads += 1
             yield pa.RecordBatch.from_pydict({KEY: keys, "key": keys})
 
     results = Enrichment(plan, lookup).run(batches())
     rows = [next(results)]
-    assert taken == ahead + 1
+    assert reads == ahead + 1
     rows += results
-    found = {f"k{n}": n for n in range(20)}
+    stored = {f"k{n}": n for n in range(20)}
     assert [row["key"].to_pylist() for row in rows] == drawn, "batches stay in their order"
-    assert [row["n"].to_pylist() for row in rows] == [[found.get(key) for key in keys] for keys in drawn]
+    assert [row["n"].to_pylist() for row in rows] == [[stored.get(key) for key in keys] for keys in drawn]
 
 
 def test_a_key_on_its_way_is_not_requested_again(server: RedisServer) -> None:

@@ -155,10 +155,14 @@ def prefetch(
     from headrace.bench.prefetch.queries import STANDARD
     from headrace.bench.prefetch.run import PARTS
     from headrace.bench.prefetch.run import run as run_bench
+    from headrace.testing.faults.redis_server import RedisServer, is_installed
 
+    redis = RedisServer if is_installed() else None
     parts = queries.split(",") if queries else PARTS
     chosen = sides.split(",") if sides else STANDARD
-    typer.echo(run_bench(quick=quick, parts=parts, sides=chosen, rate=rate or None, drawn=plots))
+    typer.echo(
+        run_bench(quick=quick, parts=parts, sides=chosen, rate=rate or None, drawn=plots, redis=redis)
+    )
 
 
 @bench.command("async")

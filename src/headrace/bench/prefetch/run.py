@@ -30,7 +30,7 @@ from headrace.bench.prefetch.queries import FULL, QUERIES, QUICK, SPARK_SIDES, S
 from headrace.bench.prefetch.replay import CLOCK, LRU, PREFETCH, SIDES, Replayed, replay
 from headrace.bench.prefetch.resident import resident
 from headrace.bench.prefetch.traces import Trace, traces
-from headrace.bench.prefetch.yahoo import yahoo
+from headrace.bench.prefetch.yahoo import Redis, yahoo
 from headrace.errors import QueryError
 from headrace.prefetch.controller import HOT_MAX
 
@@ -48,12 +48,13 @@ def run(
     sides: Sequence[str] = STANDARD,
     rate: float | None = None,
     drawn: Path | None = None,
+    redis: Redis | None = None,
     console: Console | None = None,
 ) -> str:
     """Runs the parts and returns the JSON line; plots go to the folder `drawn`."""
     _check(parts, PARTS, "parts")
     _check(sides, SPARK_SIDES, "sides")
-    bench = _Bench(quick, sides, rate, drawn, console or Console(stderr=True))
+    bench = _Bench(quick, sides, rate, drawn, redis, console or Console(stderr=True))
     ratios: dict[str, float] = {}
     more: dict[str, Any] = {}
     for part in parts:
@@ -78,15 +79,16 @@ def _check(names: Sequence[str], known: Iterable[str], what: str) -> None:
 
 class _Bench:
     def __init__(
-        self, quick: bool, sides: Sequence[str], rate: float | None, drawn: Path | None, console: Console
+        self,
+        quick: bool,
+        sides: Sequence[str],
+        rate: float | None,
+        drawn: Path | None,
+        redis: Redis | None,
+        console: Console,
     ) -> None:
-        self._quick, self._sides, self._rate, self._drawn, self._console = (
-            quick,
-            sides,
-            rate,
-            drawn,
-            console,
-        )
+        self._quick, self._sides, self._rate = quick, sides, rate
+        self._drawn, self._redis, self._console = drawn, redis, console
         self._keys, self._rows, self._batches = (KEYS_QUICK, 10_000, 12) if quick else (KEYS, 20_000, 40)
         self._share = SHARE * self._keys // KEYS
 
@@ -100,7 +102,7 @@ class _Bench:
             "adaptive": self._adaptive,
             "flood": self._flood,
             "resident": lambda: resident(self._quick, self._console),
-            "yahoo": lambda: yahoo(self._quick, self._console),
+            "yahoo": self._yahoo,
         }
         return own[name]()
 
@@ -167,6 +169,12 @@ class _Bench:
         runs = [(at, name) for at, name in enumerate(active) if not at or active[at - 1] != name]
         self._console.print(f"adaptive: {runs}; settled within {settled} batches")
         return {}, {"settled_within": settled, "active": runs}
+
+    def _yahoo(self) -> tuple[dict[str, float], Any]:
+        if self._redis is None:
+            self._console.print("yahoo: left out, no Redis server was given")
+            return {}, {}
+        return yahoo(self._quick, self._console, self._redis)
 
     def _flood(self) -> tuple[dict[str, float], Any]:
         measured = flood()

@@ -40,7 +40,7 @@ def yahoo(quick: bool, console: Console, redis: Redis) -> tuple[dict[str, float]
     ratios: dict[str, float] = {}
     with (
         tempfile.TemporaryDirectory(prefix="headrace-bench-") as folder,
-        RedisServer(Path(folder)) as server,
+        redis(Path(folder)) as server,
     ):
         asyncio.run(_load(server.url))
         for delay_ms in DELAYS_MS:
