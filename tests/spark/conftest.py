@@ -13,6 +13,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from local_hosts import hosts_of
 from pyspark.sql import SparkSession
 from streaming_case import Case, finished_case
 
@@ -96,9 +97,8 @@ def own_hosts(spark: SparkSession, tmp_path: Path) -> Iterator[SparkSession]:
     """Hosts in a folder of the test. They end with it: later tests that kill a host must not hit these."""
     spark.conf.set("spark.headrace.state.local", str(tmp_path / "local"))
     yield spark
-    for alive in (tmp_path / "local").glob("*/host-*.alive"):
+    for host in hosts_of(tmp_path / "local"):
         with suppress(psutil.NoSuchProcess):
-            host = psutil.Process(int(alive.read_text()))
             host.terminate()
             host.wait(60)
 

@@ -3,6 +3,7 @@ shuffle and from the host's door bring state ahead of its rows. Results are thos
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from pathlib import Path
 
@@ -10,9 +11,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from batch_files import finished, stream_of, write_batches
-from pyspark.sql import SparkSession
+from local_hosts import hosts_of
+from pyspark.sql import DataFrame, SparkSession
 
 import headrace as hr
+from headrace.clock import wait_until
 from headrace.coordinator.progress import BatchProgress
 
 pytestmark = pytest.mark.spark
@@ -76,6 +79,47 @@ def test_auto_begins_where_rows_wait(small: SparkSession, tmp_path: Path) -> Non
     assert any(one.lookahead for one in reads)
 
 
+def test_a_full_socket_stops_no_stage(small: SparkSession, tmp_path: Path) -> None:
+    """While the host stands still and takes no hints, the stage before the shuffle ends."""
+    small.conf.set("spark.headrace.prefetch", "stage")
+    write_batches(tmp_path / "in", batches(MANY)[:3])
+    counts = hr.stream(stream_of(small, tmp_path / "in")).name("full").groupBy("k").agg(n=hr.count())
+    latest: dict[int, int] = {}
+    stopped = threading.Event()
+
+    def collect(batch: DataFrame, number: int) -> None:
+        latest.update((row.k, row.n) for row in batch.collect())
+        if number == 0:
+            for host in hosts_of(tmp_path / "local"):
+                host.suspend()
+            stopped.set()
+
+    writer = counts.writeStream.foreachBatch(collect).option("checkpointLocation", str(tmp_path / "ck"))
+    query = writer.trigger(availableNow=True).start()
+    assert stopped.wait(120)
+    try:
+        assert wait_until(lambda: first_stage_ended(small) or not query.isActive, 60_000, 20)
+        assert query.isActive
+    finally:
+        for host in hosts_of(tmp_path / "local"):
+            host.resume()
+    query.awaitTermination()
+    assert latest == Counter(key for table in batches(MANY)[:3] for key in table["k"].to_pylist())
+    assert hr.progress(query)["full"][1].reads.lookahead == "stage"
+
+
+def first_stage_ended(spark: SparkSession) -> bool:
+    """Whether a running job has a stage that has ended and one that has not."""
+    tracker = spark.sparkContext.statusTracker()
+    for job in tracker.getActiveJobsIds():
+        info = tracker.getJobInfo(job)
+        stages = [] if info is None else [tracker.getStageInfo(number) for number in info.stageIds]
+        ended = [one.numCompletedTasks == one.numTasks for one in stages if one is not None]
+        if any(ended) and not all(ended):
+            return True
+    return False
+
+
 def test_off_reads_on_demand(small: SparkSession, tmp_path: Path) -> None:
     small.conf.set("spark.headrace.prefetch", "off")
     counts, progress = counted(small, tmp_path, "ahead_off")
@@ -83,6 +127,22 @@ def test_off_reads_on_demand(small: SparkSession, tmp_path: Path) -> None:
     assert {batch.reads.lookahead for batch in progress} == {""}
     assert sum(batch.reads.hints for batch in progress) == 0
     assert sum(batch.reads.looked_up for batch in progress) > 0
+
+
+def test_explain_has_the_reasons_of_missing_candidates(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rates = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 10).load()
+    counts = hr.stream(rates.selectExpr("value % 5 AS k")).name("rated").groupBy("k").agg(n=hr.count())
+    writer = counts.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "ck"))
+    query = writer.outputMode("update").start()
+    assert wait_until(lambda: query.lastProgress is not None or not query.isActive, 60_000, 50)
+    query.stop()
+    hr.explain(counts)
+    text = capsys.readouterr().out
+    assert "stage, door" in text
+    assert "no scout: its source is not files" in text
+    assert "no input, results: its keys are not plain columns of a Headrace operator right below" in text
 
 
 def test_resident_state_gets_no_hints(spark: SparkSession, tmp_path: Path) -> None:

@@ -17,12 +17,14 @@ from headrace.plan.lookahead import (
     Candidates,
     Prefetch,
     PrefetchSettings,
+    caches_rows,
     candidates_of,
 )
-from headrace.plan.spec import Fold
+from headrace.plan.spec import Fold, OperatorSpec
 from headrace.plan.work.changes.retracting import Retracting
 from headrace.plan.work.changes.top import Top
 from headrace.plan.work.dedup import Dedup
+from headrace.plan.work.joins.stream_join import Meets, StreamJoin
 from headrace.plan.work.registry import WORKS
 from headrace.prefetch.choices import Lookaheads
 from headrace.prefetch.controller import HOT, QUIET_BATCHES, SETTLING_BATCHES, Choice, after, begin
@@ -104,6 +106,22 @@ def test_the_papers_figure_10() -> None:
     assert active[83:] == [STAGE] * 37, "the latest one in time"
 
 
+def test_one_slow_batch_changes_nothing() -> None:
+    choice = run(World(), begin(THREE, "auto"), 10)
+    assert choice.active == STAGE
+    choice = run(World(fetch_ms=700.0), choice, 1)
+    assert choice.active == STAGE
+    assert run(World(), choice, 5).active == STAGE
+    assert run(World(fetch_ms=700.0), choice, 2).active == SCOUT, "two of them do"
+
+
+def test_a_batch_without_reads_is_no_measurement_of_them() -> None:
+    choice = run(World(fetch_ms=200.0), begin(THREE, "auto"), 10)
+    assert choice.active == STAGE
+    missed = StateReads(looked_up=50, wait_ms=9.0, lookahead=STAGE)
+    assert after(choice, missed, THREE, "auto").active == STAGE
+
+
 def test_the_sketchs_threshold_follows_the_misses() -> None:
     used = StateReads(hits=900, fetched=900, slacks=spread(900, 300.0), fetches=spread(900, 20.0))
     missing = replace(used, looked_up=1000, hints=900)
@@ -172,21 +190,40 @@ def test_candidates_are_for_stores_that_read_on_arrival() -> None:
     early = candidates_of(folding(None, "changes"), in_jvm=True, early=[RESULTS, SCOUT])
     assert early.names == (SCOUT, RESULTS, STAGE, DOOR)
     assert REASONS.keys() == WORKS.keys() - {work.name for work in (Fold, Retracting, Dedup, Top)}
-    for spec in (folding(TUMBLE, "final"), folding(SESSION, "final"), keeping(TUMBLE)):
+    for spec in (folding(TUMBLE, "final"), folding(SESSION, "final"), keeping(TUMBLE), joining("settled")):
         candidates = candidates_of(spec, in_jvm=True)
         assert candidates.names == ()
         assert candidates.reason
         assert begin(candidates, "on").reason == candidates.reason
 
 
+@pytest.mark.parametrize("meets", ["both", "arrival"])
+def test_joins_whose_rows_meet_when_they_come_have_candidates(meets: Meets) -> None:
+    """Frequent keys are not in memory there, so they get hints too."""
+    assert candidates_of(joining(meets), in_jvm=True).names == (STAGE, DOOR)
+    assert not caches_rows(joining(meets).work)
+    assert caches_rows(folding(None, "changes").work)
+
+
+def joining(meets: Meets) -> OperatorSpec:
+    join = StreamJoin("inner", (), (), 0, 10, 2, meets)
+    return replace(folding(None, "changes"), work=join, delays_ms=(0, 0), timed=True, store="aar")
+
+
+def test_missing_candidates_have_reasons() -> None:
+    spec, files = folding(None, "changes"), ((SCOUT, "its source is not files"),)
+    assert candidates_of(spec, in_jvm=True, missing=files).missing == files
+    assert dict(candidates_of(spec, in_jvm=False).missing) == {STAGE: "the operator runs in Python workers"}
+
+
 def test_each_batch_counts_once_and_a_new_start_begins_anew() -> None:
     choices, spec, auto = Lookaheads(), folding(None, "changes"), PrefetchSettings("auto")
-    waited = StateReads(wait_ms=50.0, looked_up=10)
+    waited, late = StateReads(wait_ms=50.0, looked_up=10), candidates_of(spec, in_jvm=True)
     batches = [(0, waited)]
-    assert choices.choose("q", "run", spec, auto, [], batch=0, in_jvm=True).active == ""
+    assert choices.choose("q", "run", spec, auto, late, [], batch=0).active == ""
     for _ in range(3):
-        assert choices.choose("q", "run", spec, auto, batches, batch=1, in_jvm=True).active == DOOR
+        assert choices.choose("q", "run", spec, auto, late, batches, batch=1).active == DOOR
     assert choices.choice("q", spec.name) == choices.choice("q", spec.name)
-    assert choices.choose("q", "again", spec, auto, [], batch=1, in_jvm=True).active == ""
+    assert choices.choose("q", "again", spec, auto, late, [], batch=1).active == ""
     choices.drop({"q"})
     assert choices.choice("q", spec.name) is None

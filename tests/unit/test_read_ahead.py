@@ -4,17 +4,25 @@ memory, failures are lost hints, and a row that comes early joins its fetch."""
 from __future__ import annotations
 
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from headrace.store.ahead import manager
+from headrace.row.layout import RowLayout
+from headrace.row.run import Run
+from headrace.store.ahead import manager, staged
 from headrace.store.ahead.hints import NO_HINTS, Hints, WaitingHints, distinct, merged
+from headrace.store.base.ahead_counts import AheadCounts
 from headrace.store.base.room import STAGED_MAX
+from headrace.store.base.share import FixedShare
+from headrace.store.base.waits import quantile_ms
 from headrace.store.segments.file import SegmentFile
+from headrace.store.segments.reader import Answer
+from headrace.testing.clock import ManualClock
 from headrace.testing.contracts.store_contract import AMPLE, folding
 from headrace.testing.contracts.store_lab import StoreLab
 from headrace.testing.contracts.store_model import Row, batch_of
@@ -141,3 +149,30 @@ def test_waiting_hints_have_one_entry_per_hash_with_its_latest_time() -> None:
     waiting.remove(0, np.array([1], np.uint64))
     assert waiting.take(2) is None
     assert len(merged(NO_HINTS, one)) == 2
+
+
+def test_the_slack_of_a_hint_ends_when_its_row_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The row waits for the read, which ends later: that is no slack."""
+    clock, work = ManualClock(), []
+
+    class Later(Executor):
+        def submit(self, function: Any, /, *arguments: Any, **_: Any) -> Future[Any]:  # type: ignore[override]
+            future: Future[Any] = Future()
+            future.set_running_or_notify_cancel()
+            work.append(lambda: function(*arguments))
+            return future
+
+    class ReadOnWait(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            clock.advance_ms(100)
+            work.pop()()
+            return super().wait(timeout)
+
+    monkeypatch.setattr(staged, "Event", ReadOnWait)
+    layout, counts, hashes = RowLayout(folding(None, "changes")), AheadCounts(), np.array([7], np.uint64)
+    ahead = manager.PrefetchManager(layout, list, Later(), FixedShare(1 << 20), counts, clock)
+    ahead.hint(0, hashes, 1)
+    clock.advance_ms(20)
+    probe = Run(hashes, np.zeros((1, layout.width), np.uint64), np.empty(0, np.uint8))
+    assert ahead.answer(0, Answer(probe, layout.width)).all()
+    assert quantile_ms(counts.slacks.pairs(), 0.01) < 25

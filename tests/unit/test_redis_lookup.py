@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -120,6 +121,52 @@ def test_a_batch_gets_columns_of_its_keys(server: RedisServer) -> None:
     }
     assert batches[1].num_rows == 0
     assert batches[1].schema == batches[0].schema
+
+
+@pytest.mark.parametrize("ahead", [0, 1, 4])
+def test_look_ups_of_the_next_batches_begin_while_one_waits(server: RedisServer, ahead: int) -> None:
+    fill(server, *(("SET", f"k{n}", str(n)) for n in range(20)))
+    random = np.random.default_rng(3)
+    drawn = [[f"k{n}" for n in random.integers(0, 25, 30)] for _ in range(7)]
+    plan = EnrichPlan(RedisSource(parsed(server.url), ("n",)), pa.schema([("n", pa.int64())]), ahead)
+    lookup, reads = Lookup(plan.source), 0
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        nonlocal reads
+        for keys in drawn:
+            reads += 1
+            yield pa.RecordBatch.from_pydict({KEY: keys, "key": keys})
+
+    results = Enrichment(plan, lookup).run(batches())
+    rows = [next(results)]
+    assert reads == ahead + 1
+    rows += results
+    stored = {f"k{n}": n for n in range(20)}
+    assert [row["key"].to_pylist() for row in rows] == drawn, "batches stay in their order"
+    assert [row["n"].to_pylist() for row in rows] == [[stored.get(key) for key in keys] for keys in drawn]
+
+
+def test_a_key_on_its_way_is_not_requested_again(server: RedisServer) -> None:
+    fill(server, *(("SET", f"k{n}", "x") for n in range(40)))
+    lookup = Lookup(RedisSource(parsed(server.url), ("v",)))
+
+    async def call(client: RedisClient) -> list[Any]:
+        parts = ([f"k{n}" for n in range(low, low + 20)] for low in (0, 10, 20))
+        return await asyncio.gather(*(lookup.values(client, part) for part in parts))
+
+    values = with_client(server, call)
+    assert [sorted(one) for one in values] == [
+        sorted(f"k{n}" for n in range(low, low + 20)) for low in (0, 10, 20)
+    ]
+    assert lookup.fetched_keys == 40
+
+
+def test_an_error_of_a_look_up_ahead_ends_the_task(server: RedisServer) -> None:
+    fill(server, ("SET", "a", "1"), ("RPUSH", "list", "x"))
+    plan = EnrichPlan(RedisSource(parsed(server.url), ("n",), is_hash=True), pa.schema([("n", pa.int64())]))
+    batches = [pa.RecordBatch.from_pydict({KEY: [key]}) for key in ("list", "b", "c")]
+    with pytest.raises(StoreRefused, match="WRONGTYPE"):
+        list(Enrichment(plan, Lookup(plan.source)).run(iter(batches)))
 
 
 def test_a_value_that_does_not_fit_its_column_is_named(server: RedisServer) -> None:

@@ -145,14 +145,24 @@ def processor(
 
 @bench.command()
 def prefetch(
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Fewer keys and batches; under three minutes.")
-    ] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer keys, files and batches.")] = False,
+    queries: Annotated[str, typer.Option(help="Some of the parts, such as replay,q13,q19.")] = "",
+    sides: Annotated[str, typer.Option(help="Some of the sides in Spark, such as lru,prefetch.")] = "",
+    rate: Annotated[float, typer.Option(help="Events per second of paced files; 0: LRU chooses.")] = 0.0,
+    plots: Annotated[Path | None, typer.Option(help="A folder for plots of the sweeps.")] = None,
 ) -> None:
     """State ahead of its rows: the wait for state against LRU, Clock and asynchronous reads, cold files."""
+    from headrace.bench.prefetch.queries import STANDARD
+    from headrace.bench.prefetch.run import PARTS
     from headrace.bench.prefetch.run import run as run_bench
+    from headrace.testing.faults.redis_server import RedisServer, is_installed
 
-    typer.echo(run_bench(quick=quick))
+    redis = RedisServer if is_installed() else None
+    parts = queries.split(",") if queries else PARTS
+    chosen = sides.split(",") if sides else STANDARD
+    typer.echo(
+        run_bench(quick=quick, parts=parts, sides=chosen, rate=rate or None, drawn=plots, redis=redis)
+    )
 
 
 @bench.command("async")
@@ -318,16 +328,20 @@ def crash(
     ] = "",
     bridge: Annotated[str, typer.Option(help="The drivers' bridge: auto, jvm or python.")] = "",
     format_: Annotated[str, typer.Option("--format", help="Of Spark's checkpoints: 1 or 2.")] = "",
+    prefetch: Annotated[str, typer.Option(help="Hints of the drivers, such as on or door.")] = "",
 ) -> None:
     """Kill the host, a worker or the driver at random moments and compare the results."""
     from headrace.checkpoint.steps import Moment
+    from headrace.plan.lookahead import PREFETCHING
     from headrace.plan.options import BRIDGES, COMMIT_MODES
     from headrace.testing.crash.matrix import VICTIMS
     from headrace.testing.crash.queries import ALL_KINDS
     from headrace.testing.crash.rounds import driver_settings, run_matrix, run_rounds
 
     settings = driver_settings(
-        _one_of(bridge, BRIDGES, "--bridge"), _one_of(format_, ("1", "2"), "--format")
+        _one_of(bridge, BRIDGES, "--bridge"),
+        _one_of(format_, ("1", "2"), "--format"),
+        _one_of(prefetch, PREFETCHING, "--prefetch"),
     )
     mode = _one_of(commit, COMMIT_MODES, "--commit")
     if matrix:

@@ -25,10 +25,10 @@ from headrace.coordinator.unread import left_unread
 from headrace.coordinator.view import QueryView
 from headrace.errors import Fenced, HeadraceError
 from headrace.plan.frontier import TimeInputs
-from headrace.plan.lookahead import Candidates
+from headrace.plan.lookahead import Candidates, caches_rows, candidates_of
 from headrace.plan.spec import OperatorSpec
 from headrace.prefetch.choices import Lookaheads
-from headrace.prefetch.controller import Choice
+from headrace.prefetch.controller import HOT_MAX, Choice
 from headrace.wire.contract import Summary
 
 BATCHES_READ = 4  # newest batches whose reads choose the lookahead
@@ -103,7 +103,7 @@ class Coordinator:
             for number, base in enumerate(planned.bases)
         ]
         answer = {"ticket": ticket, "partitions": partitions, "timing": planned.timing}
-        return {**answer, "hot": choice.hot}
+        return {**answer, "hot": choice.hot if caches_rows(request.spec.work) else HOT_MAX}
 
     def _recorded_number(self, request: dict[str, Any]) -> int:
         """The number of partitions for a start that did not set one: that of the state, if there is any."""
@@ -173,8 +173,9 @@ class Coordinator:
         """Where hints of the batch come from."""
         place = (request.query, request.run, request.spec, request.prefetch)
         reads = tracked.reads_since(request.batch - BATCHES_READ)
-        early = request.early if isinstance(request, PlanRequest) else ()
-        return self.lookaheads.choose(*place, reads, batch=request.batch, in_jvm=in_jvm, early=early)
+        by_plan = (request.early, request.missing) if isinstance(request, PlanRequest) else ((), ())
+        candidates = candidates_of(request.spec, in_jvm=in_jvm, early=by_plan[0], missing=by_plan[1])
+        return self.lookaheads.choose(*place, candidates, reads, batch=request.batch)
 
     def _refuse_unread(self, request: BeginRequest) -> None:
         """Refuse to go on after a batch that has not reached every operator in its plan."""

@@ -43,6 +43,7 @@ class PlanRequest:
     rescales: bool = True  # whether the number of partitions was set
     prefetch: PrefetchSettings = NO_PREFETCH
     early: tuple[str, ...] = ()  # lookaheads that Spark's plan of the batch allows
+    missing: tuple[tuple[str, str], ...] = ()  # the others, and why it does not
 
     @classmethod
     def of(cls, fields: dict[str, Any]) -> PlanRequest:
@@ -69,6 +70,7 @@ class PlanRequest:
             rescales=operator.get("rescales", True),
             prefetch=PrefetchSettings(**operator.get("prefetch", {})),
             early=tuple(fields.get("early", ())),
+            missing=tuple(fields.get("missing", {}).items()),
         )
 
 

@@ -19,6 +19,7 @@ from typing import Literal
 from headrace.plan.choice import adds
 from headrace.plan.spec import Fold, OperatorSpec
 from headrace.plan.window import kind_of
+from headrace.plan.work.base import Work
 from headrace.plan.work.cells import Cells
 from headrace.plan.work.changes.distinct import Distinct
 from headrace.plan.work.changes.retracting import Retracting
@@ -41,7 +42,7 @@ REASONS = {
     WindowJoin.name: "rows of both sides are read once, when their window closes",
     Grouped.name: "a group is read once, when user code gets it",
     Cells.name: "the worker of the processor requests the state of its own blocks",
-    StreamJoin.name: "partners are read in order, bucket by bucket, one step ahead",
+    StreamJoin.name: "its rows meet their partners when the watermark passes them, not when they come",
     Distinct.name: "its stores go by keys with their values, which only the host knows",
 }
 
@@ -63,10 +64,20 @@ class Candidates:
 
     names: tuple[str, ...] = ()
     reason: str = ""
+    missing: tuple[tuple[str, str], ...] = ()  # candidates that others have, and why this one has none
 
 
-def candidates_of(spec: OperatorSpec, *, in_jvm: bool, early: Collection[str] = ()) -> Candidates:
-    """The lookaheads of an operator that reads state when a row arrives; `early`: those by Spark's plan."""
+def candidates_of(
+    spec: OperatorSpec,
+    *,
+    in_jvm: bool,
+    early: Collection[str] = (),
+    missing: tuple[tuple[str, str], ...] = (),
+) -> Candidates:
+    """The lookaheads of an operator that reads state when a row arrives.
+
+    `early` are those that Spark's plan of the batch allows; `missing` are the others, with reasons.
+    """
     if spec.store == "memory":
         return Candidates(reason="all of its state stays in memory")
     if spec.store == "rocksdb":
@@ -75,8 +86,22 @@ def candidates_of(spec: OperatorSpec, *, in_jvm: bool, early: Collection[str] = 
         return Candidates(reason="sessions are read when they close, ahead by spark.headrace.read.ratio")
     if adds(spec):
         return Candidates(reason="its windows come out once: rows only add to them")
-    if not isinstance(spec.work, Fold | Retracting | Dedup | Top):
+    if not reads_on_arrival(spec.work):
         return Candidates(reason=REASONS[spec.work.name])
-    if not in_jvm or spec.work.combined:
-        return Candidates((DOOR,))
-    return Candidates((*(name for name in EARLY if name in early), STAGE, DOOR))
+    if not in_jvm:
+        return Candidates((DOOR,), missing=((STAGE, "the operator runs in Python workers"),))
+    if spec.work.combined:
+        return Candidates((DOOR,), missing=((STAGE, "rows are combined before the shuffle"),))
+    return Candidates((*(name for name in EARLY if name in early), STAGE, DOOR), missing=missing)
+
+
+def reads_on_arrival(work: Work) -> bool:
+    """Whether a row reads state when it comes."""
+    if isinstance(work, StreamJoin):
+        return work.meets != "settled"
+    return isinstance(work, Fold | Retracting | Dedup | Top)
+
+
+def caches_rows(work: Work) -> bool:
+    """Whether state of frequent keys stays in memory, so that they need no hints."""
+    return not isinstance(work, StreamJoin)

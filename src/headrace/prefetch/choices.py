@@ -9,7 +9,7 @@ import threading
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from headrace.plan.lookahead import Candidates, PrefetchSettings, candidates_of
+from headrace.plan.lookahead import Candidates, PrefetchSettings
 from headrace.plan.spec import OperatorSpec
 from headrace.prefetch.controller import Choice, after, begin
 from headrace.wire.state_reads import StateReads
@@ -36,14 +36,13 @@ class Lookaheads:
         run: str,
         spec: OperatorSpec,
         settings: PrefetchSettings,
+        candidates: Candidates,
         batches: Iterable[tuple[int, StateReads]],
         *,
         batch: int,
-        in_jvm: bool,
-        early: Collection[str] = (),
     ) -> Choice:
-        """The lookahead of a batch, from the batches before it; `early` are those by Spark's plan."""
-        candidates, key = candidates_of(spec, in_jvm=in_jvm, early=early), (query, spec.name)
+        """The lookahead of a batch, from the batches before it."""
+        key = (query, spec.name)
         with self._lock:
             account = self._accounts.get(key)
             if account is None or account.run != run:

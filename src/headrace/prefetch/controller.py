@@ -2,7 +2,8 @@
 
 It begins without hints. Rows that wait for state activate the latest candidate. The latest candidate whose
 slack covers the time of a read is taken. The time from hint to use that 99 of 100 hashes have at least must
-exceed the time of reading that 99 of 100 do not exceed, and a margin. A candidate whose reads are not used
+exceed the time of reading that 99 of 100 do not exceed, and a margin; of the last three batches with reads
+the median counts, so that one slow batch changes nothing. A candidate whose reads are not used
 is discarded with all candidates before it. Where batches look nothing up any more, hints end.
 
 Senders leave out frequent hashes, because their state should be in memory. The count that makes a hash
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from statistics import median
 from types import MappingProxyType
 
 from headrace.plan.lookahead import EARLY, Candidates, Prefetch
@@ -29,6 +31,7 @@ HOT, HOT_MIN, HOT_MAX = (
 MISSES_MAX = 0.02  # of the keys looked up
 FILTERED_MAX = 0.75  # of the hints
 QUIET_BATCHES = 8  # without a look-up: all state in use is in memory
+FETCHES_SEEN = 3  # batches
 SETTLING_BATCHES = 2  # after a switch: reads of the candidate before are still found in vain
 
 
@@ -40,6 +43,7 @@ class Choice:
     reason: str = "no row has waited for state"
     discarded: frozenset[str] = frozenset()
     slacks_ms: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+    fetches_ms: tuple[float, ...] = ()  # the time of a read in the last batches that had any
     quiet: int = 0  # batches without a look-up
     since: int = 0  # batches since the last switch
     hot: int = HOT
@@ -76,7 +80,7 @@ def after(
         return replace(seen, active="", quiet=0, since=0, reason="all state in use is in memory")
     if _is_wasteful(seen, reads, waste):
         return _discarded(seen, reads, candidates.names)
-    return _switched(seen, _latest_sufficient(seen, reads, candidates.names))
+    return _switched(seen, _latest_sufficient(seen, candidates.names))
 
 
 def _activated(before: Choice, reads: StateReads, names: Sequence[str]) -> Choice:
@@ -92,8 +96,14 @@ def _measured(before: Choice, reads: StateReads) -> Choice:
     if reads.slacks:
         slacks[before.active] = reads.slack_ms
     quiet = 0 if reads.looked_up else before.quiet + 1
+    fetches_ms = (*before.fetches_ms, reads.slowest_fetch_ms) if reads.fetches else before.fetches_ms
     return replace(
-        before, slacks_ms=slacks, quiet=quiet, since=before.since + 1, hot=_hot(before.hot, reads)
+        before,
+        slacks_ms=slacks,
+        fetches_ms=fetches_ms[-FETCHES_SEEN:],
+        quiet=quiet,
+        since=before.since + 1,
+        hot=_hot(before.hot, reads),
     )
 
 
@@ -117,12 +127,12 @@ def _discarded(seen: Choice, reads: StateReads, names: Sequence[str]) -> Choice:
     left = [name for name in names if name not in gone]
     reason = f"{seen.active} is discarded: {reads.in_vain} keys were read in vain"
     fewer = replace(seen, discarded=gone, since=0, reason=reason)
-    return replace(fewer, active=_latest_sufficient(fewer, reads, names) if left else "")
+    return replace(fewer, active=_latest_sufficient(fewer, names) if left else "")
 
 
-def _latest_sufficient(seen: Choice, reads: StateReads, names: Sequence[str]) -> str:
+def _latest_sufficient(seen: Choice, names: Sequence[str]) -> str:
     """The latest candidate that is not known to be too late; if all are, the one with most slack."""
-    needed_ms = reads.slowest_fetch_ms + MARGIN_MS
+    needed_ms = median(seen.fetches_ms or (0.0,)) + MARGIN_MS
     left = [name for name in names if name not in seen.discarded]
     for name in reversed(left):
         if seen.slacks_ms.get(name, needed_ms) >= needed_ms:

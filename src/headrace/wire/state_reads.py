@@ -32,6 +32,7 @@ class StateReads:
     requests: int = 0  # for these bytes
     fetch_ms: float = 0.0  # in which readers waited for these requests, added up
     evicted_bytes: int = 0  # that left the disk cache for lack of room
+    spill_ms: float = 0.0  # in which rows waited for changed rows to leave memory; of the slowest partition
     lookahead: str = ""  # where hints came from; empty: there were none
     hints: int = 0  # hashes that were expected
     filtered: int = 0  # of these: in memory, staged or on their way already
@@ -88,6 +89,7 @@ def together(parts: Sequence[StateReads]) -> StateReads:
     values: dict[str, Any] = {**sums, **pairs}
     return StateReads(
         wait_ms=max((part.wait_ms for part in parts), default=0.0),
+        spill_ms=max((part.spill_ms for part in parts), default=0.0),
         fetch_ms=round(sum(part.fetch_ms for part in parts), 3),
         hidden_ms=round(sum(part.hidden_ms for part in parts), 3),
         lookahead=next((part.lookahead for part in parts if part.lookahead), ""),

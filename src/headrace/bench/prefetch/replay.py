@@ -14,29 +14,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 
+from headrace.bench.prefetch.cases import UPDATES, Case, Rows, hashes_of
+from headrace.bench.prefetch.sketch import Sketch
 from headrace.bench.prefetch.traces import Trace
+from headrace.blob.locations import Locations
 from headrace.cache.policy import PolicyName
 from headrace.clock import SYSTEM_CLOCK
 from headrace.files.opened import DROP_BEHIND
 from headrace.host.state.service import PartitionService
-from headrace.plan.spec import HASH, Accumulator, Field, Fold, OperatorSpec
+from headrace.prefetch.controller import HOT
 from headrace.row.arrays import I64
 from headrace.wire.contract import Ticket
 from headrace.wire.state_reads import StateReads, together
 
-SPEC = OperatorSpec(
-    name="replay",
-    keys=(Field("k0", "int64", "key"),),
-    inputs=(Field("v0", "int64", "amount"),),
-    work=Fold((Accumulator("count", None, "int64"), Accumulator("sum", "v0", "int64"))),
-    window=None,
-    emit="changes",
-    timed=False,
-    delays_ms=(),
-    partitions=1,
-)
 SENT_ROWS = 10_000
 LOAD_ROWS = 50_000
 
@@ -72,56 +63,76 @@ class Replayed:
         return self.reads.wait_quantile_ms(0.999)
 
 
-def replay(trace: Trace, side: Side, share_bytes: int) -> Replayed:
+def replay(
+    trace: Trace, side: Side, share_bytes: int, threshold: int = HOT, case: Case = UPDATES
+) -> Replayed:
     """Loads all keys, then replays the trace."""
     with tempfile.TemporaryDirectory(prefix="headrace-replay-") as folder, _cold():
-        service = PartitionService(1, share_min=share_bytes, cache=side.cache)
+        player = Player(Path(folder), case, share_bytes, side.cache, side.lookahead)
         try:
-            return _replayed(service, Path(folder), trace, side)
+            return _replayed(player, trace, side, Sketch(threshold))
         finally:
-            service.close()
+            player.close()
 
 
-def _replayed(service: PartitionService, folder: Path, trace: Trace, side: Side) -> Replayed:
-    number, apply_ms, waited, all_reads = 0, 0.0, 0.0, []
+def _replayed(player: Player, trace: Trace, side: Side, sketch: Sketch) -> Replayed:
+    apply_ms, waited, spilled, all_reads = 0.0, 0.0, 0.0, []
     for start in range(0, trace.keys, LOAD_ROWS):
-        _batch(service, folder, number, np.arange(start, min(start + LOAD_ROWS, trace.keys)), side)
-        number += 1
+        player.load(np.arange(start, min(start + LOAD_ROWS, trace.keys)))
     for keys in trace.batch_keys():
         if side.lookahead == "stage":
-            hashes = pa.array(_hashes(keys))
-            service.expect("replay", SPEC.name, 0, pa.RecordBatch.from_arrays([hashes], [HASH]))
+            player.expect(sketch.passing(hashes_of(keys)))
         SYSTEM_CLOCK.sleep_ms(side.slack_ms)
-        reads, spent_ms = _batch(service, folder, number, keys, side)
+        reads, spent_ms = player.batch(keys)
         all_reads.append(reads)
-        apply_ms, waited, number = apply_ms + spent_ms, waited + reads.wait_ms, number + 1
+        apply_ms, waited, spilled = apply_ms + spent_ms, waited + reads.wait_ms, spilled + reads.spill_ms
     whole = together(all_reads)
-    fields = {**vars(whole), "wait_ms": waited}
+    fields = {**vars(whole), "wait_ms": waited, "spill_ms": spilled}
     return Replayed(StateReads(**fields), apply_ms, whole.misses + whole.fetched)
 
 
-def _batch(
-    service: PartitionService, folder: Path, number: int, keys: I64, side: Side
-) -> tuple[StateReads, float]:
-    place = ("start", "replay", SPEC, 0, number, number - 1 if number else None, number + 1)
-    transaction = service.begin(Ticket(*place, str(folder), 2, lookahead=side.lookahead))
-    for start in range(0, len(keys), SENT_ROWS):
-        transaction.apply(_rows(keys[start : start + SENT_ROWS]))
-    for _ in transaction.finish([]):
-        pass
-    summary = transaction.commit()
-    return summary.reads, summary.apply_ms
+class Player:
+    """One partition of a host, batch after batch."""
 
+    def __init__(
+        self, folder: Path, case: Case, share_bytes: int, cache: PolicyName, lookahead: str
+    ) -> None:
+        self._service = PartitionService(1, Locations(folder / "local"), share_min=share_bytes, cache=cache)
+        self._folder, self._case, self._lookahead, self._number = folder, case, lookahead, 0
 
-def _rows(keys: I64) -> pa.RecordBatch:
-    columns = [pa.array(_hashes(keys)), pa.array(keys), pa.array(np.ones(len(keys), np.int64))]
-    return pa.RecordBatch.from_arrays(columns, [HASH, "k0", "v0"])
+    def load(self, keys: I64) -> None:
+        """A batch that brings state of these keys."""
+        self._run(keys, self._case.loaded, self._lookahead)
 
+    def batch(self, keys: I64, lookahead: str | None = None) -> tuple[StateReads, float]:
+        """One batch; its reads, and the time to apply its rows and to compute its results."""
+        return self._run(keys, self._case.rows, self._lookahead if lookahead is None else lookahead)
 
-def _hashes(keys: I64) -> I64:
-    """Hashes of keys: those of a partition are spread evenly."""
-    mixed = (keys.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
-    return (mixed ^ (mixed >> np.uint64(29))).view(np.int64)
+    def _run(self, keys: I64, rows: Rows, lookahead: str) -> tuple[StateReads, float]:
+        number, spec = self._number, self._case.spec
+        self._number += 1
+        place = ("start", "replay", spec, 0, number, number - 1 if number else None, number + 1)
+        ticket = Ticket(*place, str(self._folder / "state"), 2, lookahead=lookahead)
+        transaction = self._service.begin(ticket)
+        for start in range(0, len(keys), SENT_ROWS):
+            transaction.apply(rows(keys[start : start + SENT_ROWS]))
+        for _ in transaction.finish([]):
+            pass
+        summary = transaction.commit()
+        return summary.reads, summary.apply_ms + summary.finish_ms
+
+    def expect(self, hashes: I64) -> None:
+        """Hints for rows to come."""
+        self._service.expect("replay", self._case.spec.name, 0, self._case.hints(hashes))
+
+    @property
+    def memory_bytes(self) -> int:
+        """Of the partition's store."""
+        store = self._service.partitions[0].store
+        return 0 if store is None else store.memory_bytes
+
+    def close(self) -> None:
+        self._service.close()
 
 
 @contextmanager

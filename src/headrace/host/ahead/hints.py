@@ -1,7 +1,8 @@
 """Hints on the host's plain door: hashes of rows that are on their way, from the stage before the shuffle.
 
     sender                                              host
-    header: query, operator, partitions, doors     ─▶
+    header: query, operator, partitions, doors,
+            side of a join                         ─▶
     hashes, or hashes and times: 8 bytes each      ─▶    expected here, or relayed to the partition's door
 
 Invariants: a hint changes no result, so nothing is answered and nothing is retried. A sender that dies in
@@ -19,7 +20,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from headrace.plan.spec import HASH, TIME
+from headrace.plan.spec import HASH, SIDE, TIME
 from headrace.row.arrays import I64
 from headrace.wire.contract import StateService
 from headrace.wire.frames import send_frame
@@ -54,10 +55,10 @@ class HintDoor:
 
 def spread(service: StateService, header: dict[str, Any], entries: I64, relay: HintRelay) -> None:
     """Gives hints to the partitions of this host, and relays those of other partitions."""
-    numbers = partitions_of(entries[:, 0], header["partitions"])
+    numbers, side = partitions_of(entries[:, 0], header["partitions"]), header.get("side")
     for number in np.unique(numbers).tolist():
         mine = entries[numbers == number]
-        if not service.expect(header["query"], header["operator"], number, hint_rows(mine)):
+        if not service.expect(header["query"], header["operator"], number, hint_rows(mine, side)):
             relay.send(number, mine)
 
 
@@ -109,9 +110,11 @@ def partitions_of(hashes: I64, partitions: int) -> I64:
     return (groups.astype(np.int64) * partitions) >> _GROUP_BITS
 
 
-def hint_rows(entries: I64) -> pa.RecordBatch:
-    """Hints as a store expects rows: hashes, and times where they have any."""
+def hint_rows(entries: I64, side: int | None = None) -> pa.RecordBatch:
+    """Hints as a store expects rows: hashes, times where they have any, and the side of a join."""
     columns = {HASH: pa.array(entries[:, 0])}
     if entries.shape[1] > 1:
         columns[TIME] = pa.array(entries[:, 1]).cast(pa.timestamp("us", "UTC"))
+    if side is not None:
+        columns[SIDE] = pa.array(np.full(len(entries), side, np.int8))
     return pa.RecordBatch.from_pydict(columns)

@@ -28,7 +28,8 @@ class ReadAccount:
         """Counts how long these rows wait for state; they are applied together."""
         before_ms = self._store.waited().wait_ms
         yield
-        self._waits.add(rows, self._store.waited().wait_ms - before_ms)
+        if self._store.waited().rows is None:
+            self._waits.add(rows, self._store.waited().wait_ms - before_ms)
 
     def reads(self) -> StateReads:
         """The reads so far."""
@@ -42,7 +43,8 @@ class ReadAccount:
             hits=int(spent["hits"]),
             blocks=int(spent["blocks"]),
             bytes=int(spent["bytes"]),
-            waits=self._waits.pairs(),
+            waits=self._pairs(),
+            spill_ms=round(spent["spill_ms"], 3),
             lookahead=self._lookahead,
             hints=int(numbers["hints"]),
             filtered=int(numbers["filtered"]),
@@ -56,6 +58,15 @@ class ReadAccount:
             fetches=ahead.reads.pairs(),
             **asdict(fetched),
         )
+
+    def _pairs(self) -> tuple[tuple[int, int], ...]:
+        """Rows by their wait: those that the store counted itself, or those that were applied together."""
+        own = self._store.waited().rows
+        if own is None:
+            return self._waits.pairs()
+        pairs = own.pairs()
+        own.rows.clear()
+        return pairs
 
 
 def _span(phase: str, stretch: Stretch) -> tuple[Span, ...]:

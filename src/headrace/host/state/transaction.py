@@ -107,7 +107,7 @@ class PartitionTransaction:
 
     def _expect(self, rows: pa.RecordBatch) -> None:
         """The door's lookahead: rows wait for their block to fill, and their state is read meanwhile."""
-        if self._ticket.lookahead and self.store.looks_up:
+        if self._ticket.lookahead and self.store.takes_hints:
             while self._hints:
                 self.store.expect(self._hints.popleft())
             self.store.expect(rows)

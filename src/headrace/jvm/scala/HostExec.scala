@@ -55,8 +55,13 @@ trait HostExec extends UnaryExecNode {
     request.put("uid", settings.uid).put("partitions", settings.partitions)
     Option(conf.getConfString("spark.headrace.commit", null)).foreach(request.put("commit", _))
     val early = request.putArray("early")
-    if (batchPlan.exists(Scout.isPossible(_, settings.name))) early.add(Scout.name)
+    val missing = request.putObject("missing")
+    batchPlan.fold(Option("the plan of the batch is not known"))(Scout.missing(_, settings.name)) match {
+      case None => early.add(Scout.name)
+      case Some(reason) => missing.put(Scout.name, reason)
+    }
     link.foreach(_.names.foreach(early.add))
+    Link.missing(link).foreach { case (name, reason) => missing.put(name, reason) }
     Coordinator.ask(settings, "plan", request)
   }
 

@@ -36,6 +36,16 @@ object Link {
   val Input = "input"
   val Results = "results"
 
+  /** Why candidates in the host of the operator below are missing. */
+  def missing(link: Option[Link]): Map[String, String] = link match {
+    case None =>
+      val reason = "its keys are not plain columns of a Headrace operator right below"
+      Map(Input -> reason, Results -> reason)
+    case Some(known) if !known.names.contains(Input) =>
+      Map(Input -> "the rows below lack its keys or its event time")
+    case _ => Map.empty
+  }
+
   /** The link of an operator whose input this is; none if its keys are not plain columns of another operator. */
   def of(child: SparkPlan): Option[Link] = child match {
     case exchange: ShuffleExchangeExec =>

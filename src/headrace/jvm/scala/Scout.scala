@@ -80,12 +80,16 @@ object Scout {
   /** Ends the job for the batch that begins now. */
   def end(settings: Settings): Unit = Option(current.remove(settings.uid)).foreach(_.end())
 
-  /** Whether the input of the next batch can be read ahead: files, below plain expressions only. */
-  def isPossible(plan: LogicalPlan, operator: String): Boolean = input(plan, operator).exists { rows =>
-    rows.collectLeaves() match {
-      case Seq(leaf) => NextFiles.isSource(leaf) && rows.collect { case node => node }.forall(isPlain)
-      case _ => false
-    }
+  /** Why the input of the next batch cannot be read ahead; None: it is files, below plain expressions only. */
+  def missing(plan: LogicalPlan, operator: String): Option[String] = input(plan, operator) match {
+    case None => Some("its rows have no hash before the shuffle")
+    case Some(rows) =>
+      rows.collectLeaves() match {
+        case Seq(leaf) if NextFiles.isSource(leaf) =>
+          rows.collectFirst { case node if !isPlain(node) => s"${node.nodeName} is between the files and the operator" }
+        case Seq(_) => Some("its source is not files")
+        case leaves => Some(s"its rows come from ${leaves.size} sources")
+      }
   }
 
   /** The rows of the next batch, up to their hashes; none where its files are not known yet. */

@@ -40,6 +40,11 @@ object Tap {
 
   private def isTimed(plan: SparkPlan): Boolean = plan.output.exists(_.name == "__time")
 
+  /** The header of each sender: one for each side of a join. */
+  def headers(text: String, sided: Boolean): IndexedSeq[String] =
+    if (!sided) IndexedSeq(text)
+    else IndexedSeq(0, 1).map(side => Json.text(Json.read(text).asInstanceOf[ObjectNode].put("side", side)))
+
   /** What a host must know of the hints: whose they are, and where partitions of other machines are. */
   def header(begun: JsonNode, settings: Settings, timed: Boolean): ObjectNode = {
     val ticket = begun.get("ticket")
@@ -61,12 +66,15 @@ case class TapExec(child: SparkPlan, settings: Settings, header: String, hot: In
 
   override protected def doExecute(): RDD[InternalRow] = {
     val (mine, text, threshold) = (settings, header, hot)
-    val (hash, time) = (output.indexWhere(_.name == "__hash"), output.indexWhere(_.name == "__time"))
+    val Seq(hash, time, side) = Seq("__hash", "__time", "__side").map(name => output.indexWhere(_.name == name))
     child.execute().mapPartitions { rows =>
-      val sender = new HintSender(mine, text, timed = Json.read(text).get("timed").asBoolean, threshold)
-      Option(TaskContext.get()).foreach(_.addTaskCompletionListener[Unit](_ => sender.close()))
+      val timed = Json.read(text).get("timed").asBoolean
+      val senders = Tap.headers(text, sided = side >= 0).map(new HintSender(mine, _, timed, threshold))
+      Option(TaskContext.get()).foreach(_.addTaskCompletionListener[Unit](_ => senders.foreach(_.close())))
       rows.map { row =>
-        sender.see(row.getLong(hash), if (time < 0 || row.isNullAt(time)) 0L else row.getLong(time))
+        val at = if (side < 0) 0 else row.getByte(side).toInt
+        if (at < senders.length) // a row with a null key has a larger side, and matches nothing
+          senders(at).see(row.getLong(hash), if (time < 0 || row.isNullAt(time)) 0L else row.getLong(time))
         row
       }
     }

@@ -141,15 +141,24 @@ def _ahead(built: Built, known: tuple[Candidates, Lookahead] | None) -> str:
     if not candidates.names:
         return f"none: {candidates.reason}"
     text = f"{', '.join(candidates.names)} (spark.headrace.prefetch={built.prefetch})"
+    without = [f"no {', '.join(names)}: {reason}" for reason, names in _by_reason(candidates).items()]
     if choice is None:
-        return text
+        return "\n          ".join([text, *without])
     slacks = [
         f"{name} {choice.slacks_ms[name]:.0f} ms" for name in candidates.names if name in choice.slacks_ms
     ]
     facts = [f"active: {choice.active or 'none'}, {choice.reason}"]
     facts += [f"slack: {', '.join(slacks)}"] if slacks else []
     facts += [f"discarded: {', '.join(sorted(choice.discarded))}"] if choice.discarded else []
-    return "\n          ".join([text, *facts])
+    return "\n          ".join([text, *without, *facts])
+
+
+def _by_reason(candidates: Candidates) -> dict[str, list[str]]:
+    """The missing candidates of each reason."""
+    names: dict[str, list[str]] = {}
+    for name, reason in candidates.missing:
+        names.setdefault(reason, []).append(name)
+    return names
 
 
 def _timing(built: Built, marks: list[str], others: list[str]) -> str:

@@ -10,9 +10,11 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from headrace.errors import QueryError
 from headrace.spark.enrich.store import RedisStore
-from headrace.spark.enrich.task import KEY, EnrichPlan, enriching
+from headrace.spark.enrich.task import AHEAD, KEY, EnrichPlan, enriching
 from headrace.spark.language.columns import resolve
 from headrace.spark.language.windows import micros
+
+PREFETCH = "spark.headrace.prefetch"
 
 
 def enriched(df: DataFrame, key: str | Column, store: RedisStore) -> DataFrame:
@@ -32,7 +34,9 @@ def enriched(df: DataFrame, key: str | Column, store: RedisStore) -> DataFrame:
     keyed = df.withColumn(KEY, resolved.column.cast("string"))
     cache_ms = None if store.cache_for is None else micros(df, store.cache_for, "cacheFor") / 1000
     plan = EnrichPlan(
-        replace(store.source, cache_ms=cache_ms), to_arrow_schema(store.schema, timezone="UTC")
+        replace(store.source, cache_ms=cache_ms),
+        to_arrow_schema(store.schema, timezone="UTC"),
+        0 if df.sparkSession.conf.get(PREFETCH, "auto") == "off" else AHEAD,
     )
     nullable = [T.StructField(field.name, field.dataType) for field in store.schema]
     return keyed.mapInArrow(enriching(plan), T.StructType([*df.schema.fields, *nullable]))

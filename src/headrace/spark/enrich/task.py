@@ -1,25 +1,36 @@
 """The task of an enrichment: one look-up per Arrow batch, for its distinct keys.
 
-Threads: one task's thread. Caches outlive a task; a reused worker process reuses them.
+    Arrow batch ─▶ look-up begins ─▶ waits behind `AHEAD` others ─▶ columns are added
+
+The look-ups of the next batches are under way while one is converted, so their round trips overlap.
+Threads: one task's thread, and that of its event loop. Caches outlive a task; a reused worker process
+reuses them.
 """
 
 from __future__ import annotations
 
-import asyncio
+from collections import deque
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.clock import SYSTEM_CLOCK
 from headrace.errors import QueryError
 from headrace.outside.client import RedisClient
 from headrace.outside.lookup import Lookup
-from headrace.outside.redis import RedisSource
+from headrace.outside.loop import LoopThread
+from headrace.outside.redis import RedisSource, Values
+from headrace.store.base.waits import WaitHistogram
 
 KEY = "__key"
 
+AHEAD = 4  # Arrow batches whose look-ups are under way while one is converted
+
 RowBatches = Iterator[pa.RecordBatch]
+Coming = tuple[pa.RecordBatch, Future[dict[str, Values]]]
 
 
 class Lookups:
@@ -41,6 +52,7 @@ class EnrichPlan:
 
     source: RedisSource
     schema: pa.Schema
+    ahead: int = AHEAD
 
 
 def enriching(plan: EnrichPlan) -> Callable[[RowBatches], RowBatches]:
@@ -59,22 +71,27 @@ class Enrichment:
 
     def __init__(self, plan: EnrichPlan, lookup: Lookup) -> None:
         self._plan, self._lookup = plan, lookup
+        self.waits = WaitHistogram()  # rows by the time that their batch waited for its values
 
     def run(self, batches: RowBatches) -> RowBatches:
-        with asyncio.Runner() as runner:
-            client = runner.run(_client(self._plan.source))
+        coming: deque[Coming] = deque()
+        with LoopThread() as loop:
+            client = loop.run(_client(self._plan.source))
             try:
                 for batch in batches:
-                    yield self._enriched(batch, runner, client)
+                    distinct = pc.unique(batch.column(KEY)).drop_null().to_pylist()
+                    coming.append((batch, loop.begin(self._lookup.values(client, distinct))))
+                    if len(coming) > self._plan.ahead:
+                        yield self._enriched(*coming.popleft())
+                while coming:
+                    yield self._enriched(*coming.popleft())
             finally:
-                runner.run(client.close())
+                loop.run(client.close())
 
-    def _enriched(
-        self, batch: pa.RecordBatch, runner: asyncio.Runner, client: RedisClient
-    ) -> pa.RecordBatch:
-        keys = batch.column(KEY)
-        distinct = pc.unique(keys).drop_null().to_pylist()
-        values = runner.run(self._lookup.values(client, distinct))
+    def _enriched(self, batch: pa.RecordBatch, future: Future[dict[str, Values]]) -> pa.RecordBatch:
+        begun_ms = SYSTEM_CLOCK.monotonic_ms()
+        keys, values = batch.column(KEY), future.result()
+        self.waits.add(batch.num_rows, SYSTEM_CLOCK.monotonic_ms() - begun_ms)
         rows = pc.index_in(keys, value_set=pa.array(list(values), pa.string()))
         table = list(zip(*values.values(), strict=True)) if values else [() for _ in self._plan.schema]
         columns = [

@@ -11,8 +11,8 @@ from concurrent.futures import Executor
 import numpy as np
 
 from headrace.row.arrays import U64, Flags
-from headrace.row.layout import RowLayout
-from headrace.store.ahead.manager import PrefetchManager
+from headrace.store.ahead.manager import MakeFetch, PrefetchManager
+from headrace.store.ahead.staged import Fetch, Layout
 from headrace.store.base.ahead_counts import AheadCounts
 from headrace.store.base.share import Share
 from headrace.store.segments.reader import Answer, Segment
@@ -21,18 +21,24 @@ from headrace.store.segments.reader import Answer, Segment
 class Lookahead:
     """The read-ahead of one store. While it is off, it does not reference the store."""
 
-    def __init__(self, layout: RowLayout, share: Share) -> None:
+    def __init__(self, layout: Layout, share: Share) -> None:
         self._layout, self._share = layout, share
         self._ahead: PrefetchManager | None = None
         self.counts = AheadCounts()
 
-    def use(self, threads: Executor | None, stored: Callable[[], Sequence[Segment]]) -> None:
+    def use(
+        self,
+        threads: Executor | None,
+        stored: Callable[[], Sequence[Segment]],
+        fetch: MakeFetch = Fetch,
+    ) -> None:
         """Begins with these threads; None ends it. `stored` returns all flushed rows, newest first."""
         if threads is None and self._ahead is not None:
             self._ahead.close()
             self._ahead = None
         elif threads is not None and self._ahead is None:
-            self._ahead = PrefetchManager(self._layout, stored, threads, self._share, self.counts)
+            place = (self._layout, stored, threads, self._share, self.counts)
+            self._ahead = PrefetchManager(*place, fetch=fetch)
 
     @property
     def is_on(self) -> bool:
@@ -61,6 +67,11 @@ class Lookahead:
         """Adds staged rows; returns the probes that have their answer, present or absent."""
         ahead = self._ahead
         return np.zeros(len(answer.probe), np.bool_) if ahead is None else ahead.answer(slice_us, answer)
+
+    def staged(self, slice_us: int, hashes: U64) -> list[Fetch]:
+        """The fetches that have read rows of the hashes."""
+        ahead = self._ahead
+        return [] if ahead is None else ahead.staged(slice_us, hashes)
 
     def flushed(self, dirty: Callable[[], Iterable[tuple[int, U64]]]) -> None:
         """Rows were flushed and can be read: what was staged of their hashes is outdated."""

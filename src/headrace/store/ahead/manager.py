@@ -22,9 +22,8 @@ import numpy as np
 from headrace.clock import SYSTEM_CLOCK, Clock
 from headrace.kernels.sessions.rows import among
 from headrace.row.arrays import U64, Flags
-from headrace.row.layout import RowLayout
 from headrace.store.ahead.hints import HINT_BYTES, Hints, WaitingHints
-from headrace.store.ahead.staged import Fetch
+from headrace.store.ahead.staged import Fetch, Layout
 from headrace.store.base.ahead_counts import AheadCounts
 from headrace.store.base.room import STAGED_MAX
 from headrace.store.base.share import Share
@@ -36,6 +35,8 @@ FETCH_HASHES = 4096  # of one fetch: neighbours share reads
 FETCHES = 4  # of one partition at a time
 WAITING_MAX = 1 << 17  # hints of one partition
 _HINTS_PART = 8
+_LARGER = 2
+MakeFetch = Callable[[int, Hints, float], Fetch]
 COMMITS_MAX = 2  # a staged row that was not used in so many batches was read in vain
 
 
@@ -44,20 +45,22 @@ class PrefetchManager:
 
     def __init__(
         self,
-        layout: RowLayout,
+        layout: Layout,
         stored: Callable[[], Sequence[Segment]],
         threads: Executor,
         share: Share,
         counts: AheadCounts,
         clock: Clock = SYSTEM_CLOCK,
+        fetch: MakeFetch = Fetch,
     ) -> None:
         self._layout, self._stored, self._threads, self._share = layout, stored, threads, share
-        self._now_ms, self._clock = clock.monotonic_ms, clock
+        self._now_ms, self._clock, self._make_fetch = clock.monotonic_ms, clock, fetch
         self.counts = counts
         self._waiting = WaitingHints(WAITING_MAX)
         self._fetches: list[tuple[Fetch, Future[None] | None]] = []
         self._lock = threading.RLock()  # an executor may run a fetch at once
         self._closed = False
+        self._seen_bytes = 0  # of a hash, in the last fetch: rows may have a heap, and a hash many rows
 
     # ── hints ────────────────────────────────────────────────────────────────────────────────
 
@@ -81,6 +84,8 @@ class PrefetchManager:
         for fetch, _ in self._fetches:
             if fetch.slice_us == slice_us:
                 known |= among(hashes, fetch.hashes[fetch.alive])
+                if fetch.used.any():
+                    fetch.used &= ~among(fetch.hashes, hashes)  # they are expected once more
         return known
 
     def _start(self) -> None:
@@ -90,10 +95,10 @@ class PrefetchManager:
             chosen = self._waiting.take(many)
             if chosen is None:
                 return
-            fetch = Fetch(*chosen, self._now_ms())
-            at = len(self._fetches)
+            fetch = self._make_fetch(*chosen, self._now_ms())
             self._fetches.append((fetch, None))
-            self._fetches[at] = fetch, self._threads.submit(self._read, fetch)
+            future = self._threads.submit(self._read, fetch)  # may have ended, and begun others
+            self._fetches = [(one, future if one is fetch else known) for one, known in self._fetches]
 
     @property
     def _hashes_of_fetch(self) -> int:
@@ -108,7 +113,7 @@ class PrefetchManager:
 
     @property
     def _row_bytes(self) -> int:
-        return row_bytes(self._layout)
+        return max(row_bytes(self._layout), self._seen_bytes)
 
     @property
     def _under_way(self) -> int:
@@ -134,6 +139,11 @@ class PrefetchManager:
             self.counts.reads.add(hashes, fetch.ended_ms - fetch.begun_ms)
             self.counts.hidden_ms += fetch.ended_ms - fetch.begun_ms
             self.counts.stretch.add(self._clock.now_ms(), fetch.ended_ms - fetch.begun_ms)
+            is_larger = fetch.nbytes > _LARGER * hashes * self._row_bytes
+            self._seen_bytes = fetch.nbytes // hashes
+            if is_larger and self._staged_bytes > STAGED_MAX.of(self._share):
+                self.counts.dropped += int(fetch.alive.sum())
+                self._drop([fetch])
         else:
             self.counts.failed += hashes
             self._drop([fetch])
@@ -148,6 +158,7 @@ class PrefetchManager:
         A fetch on its way is awaited if it has begun; one that has not is given up.
         """
         known: Flags = np.zeros(len(answer.probe), np.bool_)
+        came_ms = self._now_ms()
         for fetch in self._covering(slice_us, answer.probe.order):
             begun_ms = self._now_ms()
             fetch.done.wait()
@@ -156,12 +167,27 @@ class PrefetchManager:
                 if fetch.ok and not self._closed:
                     mine, consulted = fetch.answer(self._layout, answer)
                     known |= mine
-                    self._used(fetch, consulted)
+                    self._used(fetch, consulted, came_ms)
         with self._lock:
             self._drop_empty()
             if not self._closed:
                 self._start()
         return known
+
+    def staged(self, slice_us: int, hashes: U64) -> list[Fetch]:
+        """The fetches with rows of ordered hashes, which are used now and stay until the commit."""
+        fetches, came_ms = [], self._now_ms()
+        for fetch in self._covering(slice_us, hashes):
+            begun_ms = self._now_ms()
+            fetch.done.wait()
+            with self._lock:
+                self.counts.hidden_ms -= self._now_ms() - begun_ms
+                if fetch.ok and not self._closed:
+                    consulted = fetch.alive & ~fetch.used & among(fetch.hashes, hashes)
+                    self._used(fetch, consulted, came_ms)
+                    fetch.used |= consulted
+                    fetches.append(fetch)
+        return fetches
 
     def _covering(self, slice_us: int, hashes: U64) -> list[Fetch]:
         """The fetches that have any of the hashes; those that have not begun are cancelled instead."""
@@ -177,13 +203,12 @@ class PrefetchManager:
             self._waiting.remove(slice_us, hashes)
         return [fetch for fetch, _ in mine if fetch not in given_up]
 
-    def _used(self, fetch: Fetch, consulted: Flags) -> None:
-        used = int(consulted.sum())
-        self.counts.used += used
-        now_ms = self._now_ms()
+    def _used(self, fetch: Fetch, consulted: Flags, came_ms: float) -> None:
+        """The slack ends when the row comes: its wait for the read is no part of it."""
+        self.counts.used += int(consulted.sum())
         arrivals, rows = np.unique(fetch.hints.arrivals_ms[consulted], return_counts=True)
         for arrival, many in zip(arrivals.tolist(), rows.tolist(), strict=True):
-            self.counts.slacks.add(many, now_ms - arrival)
+            self.counts.slacks.add(many, max(0.0, came_ms - arrival))
 
     def forget(self, slice_us: int, hashes: U64) -> None:
         """Newer rows of these ordered hashes were flushed, and their segment can be read."""
@@ -199,6 +224,7 @@ class PrefetchManager:
         with self._lock:
             for fetch, _ in self._fetches:
                 fetch.settled += 1
+                fetch.alive &= ~fetch.used
             old = [f for f, _ in self._fetches if f.settled >= COMMITS_MAX or not is_open(f.slice_us)]
             self.counts.in_vain += sum(int(fetch.alive.sum()) for fetch in old if fetch.ok)
             self._drop(old)
@@ -266,7 +292,7 @@ class PrefetchManager:
         ]
 
 
-def row_bytes(layout: RowLayout) -> int:
+def row_bytes(layout: Layout) -> int:
     """Memory of a staged row without its heap."""
     return 8 * (layout.width + 1) + HINT_BYTES
 

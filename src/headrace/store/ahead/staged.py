@@ -9,16 +9,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from threading import Event
+from typing import Protocol
 
 import numpy as np
 
 from headrace.kernels.segments.staged import positions, take_rows
 from headrace.kernels.sessions.rows import among
 from headrace.row.arrays import U64, Flags
-from headrace.row.layout import RowLayout
 from headrace.row.run import Run
 from headrace.store.ahead.hints import Hints
 from headrace.store.segments.reader import Answer, Segment
+
+
+class Layout(Protocol):
+    """The words of a row."""
+
+    @property
+    def width(self) -> int: ...
+    @property
+    def variable_key_words(self) -> tuple[int, ...]: ...
+    @property
+    def variable_words(self) -> tuple[int, ...]: ...
 
 
 class Fetch:
@@ -31,6 +42,7 @@ class Fetch:
         self.ok = False  # whether its rows were read
         self.begun_ms, self.ended_ms = begun_ms, 0.0
         self.settled = 0  # commits since it began
+        self.used: Flags = np.zeros(len(hints), np.bool_)  # alive until the commit
         self._present: Flags = np.zeros(len(hints), np.bool_)
         self._runs: list[Run] = []
 
@@ -61,7 +73,7 @@ class Fetch:
         self.alive &= ~gone
         return int(gone.sum())
 
-    def answer(self, layout: RowLayout, answer: Answer) -> tuple[Flags, Flags]:
+    def answer(self, layout: Layout, answer: Answer) -> tuple[Flags, Flags]:
         """Adds the rows of keys that are staged.
 
         Returns the probes that have their answer, which may be that there is no row, and the hashes that

@@ -102,6 +102,11 @@ class Store(ABC):
         """
         return False
 
+    @property
+    def takes_hints(self) -> bool:
+        """Whether hints may spare reads now."""
+        return self.looks_up
+
     def waited(self) -> StateWaits:
         """The waits for state since the store was opened; a store that counts none has none."""
         return StateWaits()

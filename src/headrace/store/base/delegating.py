@@ -106,6 +106,10 @@ class DelegatingStore(Store):
     def looks_up(self) -> bool:
         return self._inner.looks_up
 
+    @property
+    def takes_hints(self) -> bool:
+        return self._inner.takes_hints
+
     def waited(self) -> StateWaits:
         return self._inner.waited()
 

@@ -14,6 +14,7 @@ from headrace.clock import SYSTEM_CLOCK
 
 _STEPS = 4  # buckets per doubling, so that a quantile is right within a fifth
 _LEAST_MS = 0.001
+_NOT_SUMS = ("now_ms", "rows")
 
 
 @dataclass
@@ -26,6 +27,8 @@ class StateWaits:
     hits: int = 0  # of these, keys that were read ahead
     blocks: int = 0  # reads on demand
     bytes: int = 0  # of these reads
+    spill_ms: float = 0.0  # in which a fold waited for changed rows to leave memory
+    rows: WaitHistogram | None = None  # of stores that match rows one after another, and not as they come
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
@@ -37,7 +40,7 @@ class StateWaits:
             self.wait_ms += self.now_ms() - begun
 
     def counts(self) -> dict[str, float]:
-        return {one.name: getattr(self, one.name) for one in fields(self) if one.name != "now_ms"}
+        return {one.name: getattr(self, one.name) for one in fields(self) if one.name not in _NOT_SUMS}
 
 
 class WaitHistogram:

@@ -229,8 +229,10 @@ class SlicedStore(LookingStore):
         """Write dirty rows to a segment of the running epoch, so that they may be evicted."""
         sections = self._dirty_sections(lambda _: True)
         if sections:
+            begun_ms = self.waits.now_ms()
             self.spilled.append(self.files.spill(self._kind, sections))
             self._settle()
+            self.waits.spill_ms += self.waits.now_ms() - begun_ms
 
     def _settle(self) -> None:
         self.lookahead.flushed(self._dirty_hashes)

@@ -12,6 +12,7 @@ Threads: as `store.base.contract` describes; a reader thread of `results` reads 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import Executor
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -25,14 +26,16 @@ from headrace.row.run import Run
 from headrace.store.append.bucket_store import BucketStore
 from headrace.store.append.merge import concatenated, packed
 from headrace.store.append.read_ahead import read_ahead
-from headrace.store.base.room import RESIDENT_MAX, excess_bytes
+from headrace.store.base.ahead_counts import AheadCounts
+from headrace.store.base.room import RESIDENT_MAX, excess_bytes, fits
+from headrace.store.base.waits import StateWaits
+from headrace.store.pairs.ahead import OTHER, PairsAhead
 from headrace.store.pairs.matching import Matching
 from headrace.store.pairs.output import Output
 from headrace.store.pairs.sections import is_dead, newest, overlapping, section_of
 from headrace.store.rows.kept_layout import KeptLayout, ordered, pieces_of, sides_in, subset, times_in
-from headrace.store.segments.reader import Segment, prepare
+from headrace.store.segments.reader import Segment
 
-_OTHER = {LEFT: RIGHT, RIGHT: LEFT}
 _STORED_TO_MEMORY = 2  # a section takes about twice its stored size while it is loaded
 
 
@@ -63,11 +66,13 @@ class PairStore(BucketStore):
 
     matching: Matching = field(init=False)
     output: Output = field(init=False)
+    ahead: PairsAhead = field(init=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.matching = Matching(self.order.layout, self._work)
         self.output = Output(self.order.layout, self._work)
+        self.ahead = PairsAhead(self.order.layout, self._work, self.share)
 
     @property
     def _work(self) -> StreamJoin:
@@ -90,6 +95,46 @@ class PairStore(BucketStore):
         """The section of the newest generation, that of the running epoch included."""
         known = (*self._fresh, *_sections(self.spilled), *_sections(self.segments))
         return newest(self._work, known)
+
+    def settle(self, segments: list[Segment], watermark_us: int | None) -> None:
+        super().settle(segments, watermark_us)
+        self.ahead.lookahead.settled(lambda _: True)
+
+    # ── reading ahead ────────────────────────────────────────────────────────────────────────
+
+    @property
+    def needed_bytes(self) -> int:
+        return super().memory_bytes
+
+    @property
+    def memory_bytes(self) -> int:
+        return self.needed_bytes + self.ahead.lookahead.nbytes
+
+    def _make_room(self) -> None:
+        self._evict()
+        if not fits(self):
+            self.ahead.lookahead.drop()
+        super()._make_room()
+
+    @property
+    def takes_hints(self) -> bool:
+        return self.ahead.lookahead.is_on
+
+    def waited(self) -> StateWaits:
+        return self.ahead.waits
+
+    def look_ahead(self, threads: Executor | None) -> None:
+        self.ahead.use(threads, self)
+
+    def expect(self, rows: pa.RecordBatch) -> None:
+        self.ahead.expect(rows, self)
+
+    def ahead_counts(self) -> AheadCounts:
+        return self.ahead.lookahead.counts
+
+    def is_resident(self, place: tuple[Segment, int]) -> bool:
+        """Whether memory has the section."""
+        return place[1] in self._resident.get(place[0], {})
 
     # ── rows in ──────────────────────────────────────────────────────────────────────────────
 
@@ -142,7 +187,7 @@ class PairStore(BucketStore):
     def _pairs(self, side: int, rows: Run, part: Part) -> Iterator[pa.RecordBatch]:
         for partners in self._partners(side, rows, part):
             for mine, theirs in self.matching.pairs(side, rows, partners):
-                yield from self.output.pairs({side: (rows, mine), _OTHER[side]: (partners, theirs)})
+                yield from self.output.pairs({side: (rows, mine), OTHER[side]: (partners, theirs)})
 
     def _first_matches(self) -> Iterator[pa.RecordBatch]:
         """Left rows that have a partner now and had none before."""
@@ -191,7 +236,8 @@ class PairStore(BucketStore):
         first, last = self.matching.partner_times(side, rows)
         if self._work.generation is not None:
             first = last = self._newest
-        yield from self._reading(_OTHER[side], part, np.unique(rows.order), first, last)
+        partners = self._reading(OTHER[side], part, np.unique(rows.order), first, last)
+        yield from self.ahead.counted(len(rows), partners)
 
     # ── reading ──────────────────────────────────────────────────────────────────────────────
 
@@ -216,8 +262,10 @@ class PairStore(BucketStore):
                     distant.append((segment, section))
                 elif len(run):
                     yield run
-        if distant:
-            yield from filter(len, read_ahead(_stored(distant, hashes)))  # clipped ones may have no row
+        if distant and hashes is None:
+            yield from filter(len, read_ahead(_stored(distant)))  # clipped ones may have no row
+        elif distant and hashes is not None:
+            yield from filter(len, self.ahead.reading(distant, hashes))
 
     def _in(
         self, segments: list[Segment], side: int, first_us: int | None, last_us: int | None
@@ -248,11 +296,6 @@ def _sections(segments: list[Segment]) -> Iterator[int]:
     return (section for segment in segments for section in segment.sections)
 
 
-def _stored(sections: list[tuple[Segment, int]], hashes: U64 | None) -> Iterator[Run]:
-    if hashes is not None:
-        prepare(sections, hashes)
+def _stored(sections: list[tuple[Segment, int]]) -> Iterator[Run]:
     for segment, section in sections:
-        if hashes is None:
-            yield from segment.scan(section, READ_ROWS)
-        else:
-            yield segment.rows_of(section, hashes)
+        yield from segment.scan(section, READ_ROWS)

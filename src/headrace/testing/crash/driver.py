@@ -21,7 +21,7 @@ import headrace as hr
 from headrace.clock import SYSTEM_CLOCK
 from headrace.testing.crash import short_spark
 from headrace.testing.crash.input import SCHEMA
-from headrace.testing.crash.lane import BRIDGE, CURRENT, DESCRIPTION, DONE, FORMAT, OVER, STOPS
+from headrace.testing.crash.lane import BRIDGE, CURRENT, DESCRIPTION, DONE, FORMAT, OVER, PREFETCH, STOPS
 from headrace.testing.crash.queries import build
 from headrace.testing.crash.work.classes import java_option
 
@@ -66,8 +66,11 @@ def session(folder: Path) -> Any:
 
 
 def from_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """The bridge, and the format of Spark's checkpoints; 2 needs a state store that keeps ids."""
-    settings = {"spark.headrace.bridge": environment.get(BRIDGE, "auto")}
+    """The bridge, hints, and the format of Spark's checkpoints; 2 needs a state store that keeps ids."""
+    settings = {
+        "spark.headrace.bridge": environment.get(BRIDGE, "auto"),
+        "spark.headrace.prefetch": environment.get(PREFETCH, "auto"),
+    }
     if environment.get(FORMAT, "1") == "2":
         settings |= {
             f"{_STATE_STORE}.checkpointFormatVersion": "2",

@@ -32,6 +32,7 @@ ROUND_WITHIN_S, GONE_WITHIN_S = 600.0, 60.0
 DONE, OVER, CURRENT, DESCRIPTION = "done", "over", "round", "round.json"
 STOPS = "HEADRACE_CRASH_STOPS"  # in the environment: hosts obey stop orders and do not pause
 BRIDGE, FORMAT = "HEADRACE_CRASH_BRIDGE", "HEADRACE_CRASH_FORMAT"  # there too: settings of the driver
+PREFETCH = "HEADRACE_CRASH_PREFETCH"
 _STARTS_MAX = 10
 _LOOK_EVERY_MS = 100.0
 

@@ -18,10 +18,11 @@ from types import MappingProxyType
 
 from headrace.checkpoint.steps import Moment
 from headrace.clock import SYSTEM_CLOCK
+from headrace.plan.lookahead import Prefetch
 from headrace.plan.options import Bridge, CommitMode
 from headrace.testing.crash.at import play_case
 from headrace.testing.crash.input import write_input
-from headrace.testing.crash.lane import BRIDGE, FORMAT, STOPS, Lane, RoundFailed, describe
+from headrace.testing.crash.lane import BRIDGE, FORMAT, PREFETCH, STOPS, Lane, RoundFailed, describe
 from headrace.testing.crash.matrix import Case, Victim, matrix
 from headrace.testing.crash.plan import Plan, plan
 from headrace.testing.crash.queries import Kind
@@ -79,13 +80,17 @@ def _options(round_: Round) -> str:
 
 
 def _driver_options(environment: Mapping[str, str]) -> str:
-    options = {"--bridge": environment.get(BRIDGE), "--format": environment.get(FORMAT)}
+    names = {"--bridge": BRIDGE, "--format": FORMAT, "--prefetch": PREFETCH}
+    options = {option: environment.get(name) for option, name in names.items()}
     return "".join(f" {option} {value}" for option, value in options.items() if value is not None)
 
 
-def driver_settings(bridge: Bridge | None = None, format_: str | None = None) -> dict[str, str]:
-    """The environment that gives the drivers of a lane a bridge and a format of Spark's checkpoints."""
-    settings = {BRIDGE: bridge, FORMAT: format_}
+def driver_settings(
+    bridge: Bridge | None = None, format_: str | None = None, prefetch: Prefetch | None = None
+) -> dict[str, str]:
+    """The environment that gives the drivers of a lane a bridge, a format of Spark's checkpoints, and
+    hints."""
+    settings = {BRIDGE: bridge, FORMAT: format_, PREFETCH: prefetch}
     return {name: value for name, value in settings.items() if value is not None}
 
 
