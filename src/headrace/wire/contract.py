@@ -156,6 +156,9 @@ class Summary:
         return cls(**{**values, "hidden": hidden, "spans": spans, "reads": reads})
 
 
+ProcessorRequest = Literal["read", "write", "remind", "due"]
+
+
 @dataclass(frozen=True)
 class ProcessorTimes:
     """The watermarks of a processor's batch in ms; None before the first."""
@@ -171,7 +174,7 @@ class Transaction(Protocol):
         """The watermarks of a processor's batch."""
 
     def answer(
-        self, request: Literal["read", "write", "remind", "due"], rows: pa.RecordBatch, until_ms: int
+        self, request: ProcessorRequest, rows: pa.RecordBatch, until_ms: int
     ) -> Iterator[pa.RecordBatch]:
         """Answers of `output_schema` to a request of a processor."""
 

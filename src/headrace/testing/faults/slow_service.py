@@ -18,7 +18,14 @@ from headrace.checkpoint.pipeline import Crew
 from headrace.checkpoint.steps import Moment
 from headrace.clock import SYSTEM_CLOCK
 from headrace.host.state.service import PartitionService
-from headrace.wire.contract import StateService, Summary, Ticket, Transaction
+from headrace.wire.contract import (
+    ProcessorRequest,
+    ProcessorTimes,
+    StateService,
+    Summary,
+    Ticket,
+    Transaction,
+)
 
 PAUSE_MS = 30.0
 _BEHIND = (Moment.LOGGED, Moment.SEALED, Moment.UPLOADED, Moment.PUBLISHED)
@@ -29,6 +36,15 @@ class SlowTransaction:
 
     def __init__(self, transaction: Transaction) -> None:
         self._transaction = transaction
+
+    def times(self) -> ProcessorTimes:
+        return self._transaction.times()
+
+    def answer(
+        self, request: ProcessorRequest, rows: pa.RecordBatch, until_ms: int
+    ) -> Iterator[pa.RecordBatch]:
+        yield from self._transaction.answer(request, rows, until_ms)
+        SYSTEM_CLOCK.sleep_ms(PAUSE_MS)
 
     def apply(self, rows: pa.RecordBatch) -> None:
         self._transaction.apply(rows)
@@ -53,7 +69,7 @@ class SlowService:
     def __init__(self, service: StateService) -> None:
         self._service = service
 
-    def begin(self, ticket: Ticket) -> SlowTransaction:
+    def begin(self, ticket: Ticket) -> Transaction:
         return SlowTransaction(self._service.begin(ticket))
 
     def expect(self, query: str, operator: str, partition: int, hints: pa.RecordBatch) -> bool:
@@ -69,7 +85,7 @@ class SlowService:
         self._service.close()
 
 
-def open_slow(memory_bytes: int, local: Path) -> SlowService:
+def open_slow(memory_bytes: int, local: Path) -> StateService:
     """Opens the service of a crash round's hosts in place of `open_service`."""
     return SlowService(PartitionService(memory_bytes, Locations(local), Crew(probe=_pause)))
 
