@@ -95,7 +95,7 @@ class Machine:
         for path in torn:
             data = path.read_bytes()
             path.unlink()  # an open descriptor of an ended host keeps what it has
-            path.write_bytes(data[: draw.randint(0, max(0, len(data) - 1))])
+            path.write_bytes(_torn(data, draw))
         return len(torn)
 
 
@@ -189,3 +189,12 @@ class Machines:
     def close(self) -> None:
         for machine in self.all:
             machine.service.close()
+
+
+def _torn(data: bytes, draw: random.Random) -> bytes:
+    """A beginning of the data, or all of it with zeros in between."""
+    start = draw.randint(0, max(0, len(data) - 1))
+    if draw.random() < 0.5:
+        return data[:start]
+    hole = draw.randint(min(1, len(data)), len(data) - start)
+    return data[:start] + bytes(hole) + data[start + hole :]

@@ -82,7 +82,7 @@ class Simulation:
             self.machines.look()
         if draw.random() < 0.1:
             self._end_host(machine)
-        if self.mode != "sync" and draw.random() < 0.07:
+        if self.mode != "sync" and draw.random() < 0.12:
             self._lose(machine)
         self.met["orphans"] += self.driver.haunt()
         if draw.random() < 0.3:
@@ -97,7 +97,7 @@ class Simulation:
 
     def _lose(self, machine: Machine) -> None:
         """The disk of a machine is lost, or its unsynced files are torn."""
-        if self.randomness.random() < 0.5:
+        if self.randomness.random() < 0.3:
             machine.lose_disk()
             self.disk_lost = True
         elif not machine.fsync:
