@@ -14,5 +14,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")  # hosts that
 def test_two_hundred_seeds_hold() -> None:
     met = run_seeds(range(200))
     assert not met.failed
-    for event in ("starts", "moves", "stale batches", "orphans", "torn", "lost"):
+    for event in (
+        "starts", "applications", "silences", "moves", "stale batches", "orphans", "torn", "lost",
+    ):  # fmt: skip
         assert met.events[event], f"no seed meets {event}"

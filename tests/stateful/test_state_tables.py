@@ -26,10 +26,12 @@ from headrace.plan.spec import Grouped, OperatorSpec
 from headrace.store.rows.slices import is_closed
 from headrace.testing.contracts.store_contract import (
     AMPLE,
+    FOLDS,
+    KEPT,
     LATE_SESSION,
-    LATE_SLIDE,
     SECOND,
     SESSION,
+    SESSIONS,
     SLIDE,
     TINY,
     TUMBLE,
@@ -39,9 +41,6 @@ from headrace.testing.contracts.store_contract import (
 from headrace.testing.contracts.store_lab import StoreLab
 from headrace.testing.contracts.store_model import Row, StoreModel, accumulated, name_of
 
-FOLDS = (folding(None, "changes"), folding(TUMBLE, "final"), folding(LATE_SLIDE, "final"))
-SESSIONS = (folding(SESSION, "final"), folding(LATE_SESSION, "changes"))
-KEPT = (keeping(SLIDE), keeping(LATE_SLIDE))
 GROUPED = replace(keeping(SLIDE), work=Grouped())
 STORES: dict[str, tuple[OperatorSpec, ...]] = {
     "rmw": (*FOLDS, folding(SLIDE, "final"), folding(TUMBLE, "changes"), *SESSIONS),

@@ -18,23 +18,19 @@ from headrace.plan.spec import OperatorSpec
 from headrace.testing.contracts.remote_lab import ROOMS, RemoteLab, Room
 from headrace.testing.contracts.store_contract import (
     AMPLE,
+    FOLDS,
+    KEPT,
     LATE_SESSION,
-    LATE_SLIDE,
     SECOND,
     SESSION,
-    SLIDE,
+    SESSIONS,
     TINY,
-    TUMBLE,
     check,
-    folding,
     keeping,
 )
 from headrace.testing.contracts.store_lab import StoreLab
 from headrace.testing.contracts.store_model import Row, StoreModel
 
-FOLDS = (folding(None, "changes"), folding(TUMBLE, "final"), folding(LATE_SLIDE, "final"))
-SESSIONS = (folding(SESSION, "final"), folding(LATE_SESSION, "changes"))
-KEPT = (keeping(SLIDE), keeping(LATE_SLIDE))
 PLACES = (None, *ROOMS.values())  # files in place, or elsewhere with a wide, a narrow and no disk cache
 STORES: dict[str, tuple[OperatorSpec, ...]] = {
     "rmw": (*FOLDS, *SESSIONS),

@@ -12,6 +12,7 @@ import psutil
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from processor_model import Model
 from pyspark.sql import Row
 
 import headrace as hr
@@ -67,30 +68,9 @@ class Everything(hr.AsyncProcessor):
                 await asyncio.gather(self.last.clear(), self.items.clear(), self.entries.clear())
 
 
-class Model:
-    """The same changes on plain values."""
-
-    def __init__(self) -> None:
-        self.last: Any = None
-        self.items: list[int] = []
-        self.entries: dict[int, int] = {}
-
-    def change(self, row: dict[str, Any]) -> str:
-        match row["what"]:
-            case "value":
-                self.last = (row["v"],)
-            case "append":
-                self.items.append(row["v"])
-            case "put":
-                self.items = [row["v"], row["k"]]
-            case "update":
-                self.entries[row["k"]] = row["v"]
-            case "remove":
-                self.entries.pop(row["k"], None)
-            case _:
-                self.last, self.items, self.entries = None, [], {}
-        entries = sorted(((k,), (v,)) for k, v in self.entries.items())
-        return str((self.last, self.items, entries))
+def seen(model: Model) -> str:
+    entries = sorted(((k,), (v,)) for k, v in model.entries.items())
+    return str((model.last, model.items, entries))
 
 
 rows = st.fixed_dictionaries(
@@ -110,12 +90,13 @@ def test_every_key_sees_what_one_row_at_a_time_gives(batches: list[list[dict[str
     tester = hr.ProcessorTester(Everything(), ROWS, "id", OUT)
     models: dict[int, Model] = defaultdict(Model)
     for batch in batches:
-        expected, seen = defaultdict(list), defaultdict(list)
+        expected, actual = defaultdict(list), defaultdict(list)
         for row in batch:
-            expected[row["id"]].append(models[row["id"]].change(row))
+            models[row["id"]].change(row)
+            expected[row["id"]].append(seen(models[row["id"]]))
         for one in tester.batch(batch):
-            seen[one.id].append(one.seen)
-        assert seen == expected
+            actual[one.id].append(one.seen)
+        assert actual == expected
     for key, model in models.items():
         assert tester.value("last", key) == model.last
         assert [v for (v,) in tester.items("items", key)] == model.items

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from processor_model import Model
 from pyspark.sql import Row
 from pyspark.sql import types as T
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
@@ -19,7 +20,7 @@ from headrace.spark.processors.ddl import struct_of
 from headrace.spark.processors.tester import ProcessorTester
 
 ROWS, OUT = "id long, what string, k long, v long", "id long, seen string"
-WHATS = ("value", "append", "put", "clear list", "update", "remove", "clear map", "clear")
+WHATS = ("value", "append", "put", "clear list", "update", "remove", "clear map", "clear value")
 
 
 class Everything(StatefulProcessor):
@@ -62,35 +63,8 @@ class Everything(StatefulProcessor):
         pass
 
 
-class Model:
-    """The same changes on plain values."""
-
-    def __init__(self) -> None:
-        self.last: Any = None
-        self.items: list[int] = []
-        self.entries: dict[int, int] = {}
-
-    def change(self, row: dict[str, Any]) -> None:
-        match row["what"]:
-            case "value":
-                self.last = (row["v"],)
-            case "append":
-                self.items.append(row["v"])
-            case "put":
-                self.items = [row["v"], row["k"]]
-            case "clear list":
-                self.items = []
-            case "update":
-                self.entries[row["k"]] = row["v"]
-            case "remove":
-                self.entries.pop(row["k"], None)
-            case "clear map":
-                self.entries = {}
-            case _:
-                self.last = None
-
-    def seen(self) -> Any:
-        return self.last, self.items, sorted(self.entries.items()), bool(self.entries)
+def seen(model: Model) -> Any:
+    return model.last, model.items, sorted(model.entries.items()), bool(model.entries)
 
 
 rows = st.fixed_dictionaries(
@@ -117,7 +91,7 @@ def test_state_is_the_models(batches: list[list[dict[str, Any]]]) -> None:
         for row in batch:
             models.setdefault(row["id"], Model()).change(row)
         touched = {row["id"] for row in batch}
-        expected = sorted((key, str(models[key].seen())) for key in touched)
+        expected = sorted((key, str(seen(models[key]))) for key in touched)
         assert sorted((row.id, row.seen) for row in tester.batch(batch)) == expected
     for key, model in models.items():
         assert tester.value("last", key) == model.last

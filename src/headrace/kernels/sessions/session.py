@@ -121,17 +121,6 @@ def rows_of(
     return starts, ids[:used].copy()
 
 
-@njit([IDS(IDS_IN, IDS_IN)], nogil=True, cache=True)
-def reach(groups: Ids, ends: Ids) -> Ids:
-    """The latest end among a row and those before it in its group."""
-    latest = np.empty(len(ends), np.int64)
-    for i in range(len(ends)):
-        latest[i] = ends[i]
-        if i > 0 and groups[i] == groups[i - 1]:
-            latest[i] = max(ends[i], latest[i - 1])
-    return latest
-
-
 @njit([(WORDS, IDS_IN, IDS_IN, IDS_IN, IDS_IN, IDS_IN, HASHES_IN)], nogil=True, cache=True)
 def extend(rows: U64, ids: Ids, begins: Ids, ends: Ids, counts: Ids, words: Ids, has: U64) -> None:
     """Extends sessions over stretches of rows, and counts the rows as changes.

@@ -20,7 +20,8 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.kernels.core.order import by_hash
-from headrace.kernels.sessions.session import GONE, reach
+from headrace.kernels.sessions.session import GONE
+from headrace.kernels.sessions.stretches import stretches_of
 from headrace.plan.spec import OperatorSpec
 from headrace.row.arrays import I64, U64, Ids
 from headrace.row.chunks import RESULT_ROWS
@@ -126,7 +127,9 @@ class SessionStore(Store):
         of_row, keys = self._groups(rows)
         if not self.is_complete:
             self._load(stored.distinct(keys.order))
-        ids = self._sessions_of(of_row, keys, times_of(rows), self.layout.row_ends(rows))
+        times = times_of(rows)
+        ends = times if self.layout.window.until is None else self.layout.row_ends(rows)
+        ids = self._sessions_of(of_row, keys, times, ends)
         self.table.accumulate(ids, self.layout.with_match_times(rows, self.watermark_us))
 
     def _groups(self, rows: pa.RecordBatch) -> tuple[Ids, Run]:
@@ -139,16 +142,9 @@ class SessionStore(Store):
     def _sessions_of(self, of_row: Ids, keys: Run, times: I64, row_ends: I64) -> Ids:
         """The table's row of each row's session."""
         order = _by_group_and_time(of_row, times)
-        groups, ordered = of_row[order], times[order]
-        reached = ordered if self.layout.window.until is None else reach(groups, row_ends[order])
-        apart = ordered[1:] - reached[:-1] > self.layout.window.width_us
-        begins = np.concatenate([[True], (np.diff(groups) != 0) | apart])
-        heads = np.flatnonzero(begins)
-        ends = np.append(heads[1:], len(order))
-        stretches = Stretches(groups[heads], ordered[heads], reached[ends - 1], ends - heads)
-        placed = self.table.place(keys, stretches, self._dead_through)
-        ids: Ids = np.empty(len(order), np.int64)
-        ids[order] = placed[np.cumsum(begins) - 1]
+        of_stretch, *stretches = stretches_of(order, of_row, times, row_ends, self.layout.window.width_us)
+        placed = self.table.place(keys, Stretches(*stretches), self._dead_through)
+        ids: Ids = placed[of_stretch]
         return ids
 
     def _load(self, hashes: U64) -> None:

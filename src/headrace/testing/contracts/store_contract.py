@@ -74,6 +74,11 @@ def keeping(window: Window) -> OperatorSpec:
     return replace(folding(window, "final"), name="keeps", work=work)
 
 
+FOLDS = (folding(None, "changes"), folding(TUMBLE, "final"), folding(LATE_SLIDE, "final"))
+SESSIONS = (folding(SESSION, "final"), folding(LATE_SESSION, "changes"))
+KEPT = (keeping(SLIDE), keeping(LATE_SLIDE))
+
+
 class StoreContract:
     """Inherit, and set the store and its operators."""
 

@@ -10,10 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from headrace.checkpoint.log import LocalLog
 from headrace.coordinator.placing.pins import Home, Pins
 from headrace.errors import HeadraceError, ReadBack, StateMissing, TryAgain
-from headrace.format.names import partition_prefix
+from headrace.host.state.service import PartitionService
 from headrace.plan.options import CommitMode
 from headrace.testing.simulation.machines import Machine, Machines
 from headrace.testing.simulation.model import QUERY, Model, Rows, State, batch_of, state_of
@@ -26,6 +25,22 @@ PART_ROWS = 3  # of an Arrow batch: hosts without memory spill between two of th
 
 class Failed(Exception):
     """A batch failed, and with it its start of the query."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """One attempt at a partition's part of a batch."""
+
+    machine: Machine
+    host: PartitionService
+    ticket: Ticket
+    transaction: Any
+    rows: Rows
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the machine still has the host that began it."""
+        return self.machine.service is self.host
 
 
 @dataclass
@@ -45,9 +60,7 @@ class Driver:
     begun: list[int] = field(default_factory=list)
     attempt: int = 0
     attempts: dict[tuple[int, int], int] = field(default_factory=dict)  # the newest, by batch and partition
-    orphans: list[tuple[Machine, int, Any, Rows]] = field(
-        default_factory=list
-    )  # transactions that nobody waits for
+    orphans: list[Task] = field(default_factory=list)  # nobody waits for them
 
     def run(self, batch: int) -> None:
         """Runs a batch; raises `Failed`, or `StateMissing` where its base is gone."""
@@ -63,48 +76,50 @@ class Driver:
     def _try(self, batch: int, partitions: list[int]) -> list[int]:
         """Tries the tasks of these partitions; returns those that failed."""
         begun = [(number, self._begin(batch, number)) for number in partitions]
-        ready = [(number, one) for number, one in begun if one is not None]
+        ready = [(number, task) for number, task in begun if task is not None]
         self.machines.randomness.shuffle(ready)
-        done = {number for number, one in ready if self._finish(batch, number, *one)}
+        done = {number for number, task in ready if self._finish(task)}
         return [number for number in partitions if number not in done]
 
-    def _begin(self, batch: int, partition: int) -> tuple[Machine, int, Any] | None:
+    def _begin(self, batch: int, partition: int) -> Task | None:
         ticket = self.ticket(batch, partition)
         machine = self._place(partition, ticket.base)
-        boots, transaction = machine.boots, self._call(machine, lambda: machine.service.begin(ticket))
-        return None if transaction is None else (machine, boots, transaction)
+        host = machine.service
+        transaction = self._call(machine, lambda: host.begin(ticket))
+        if transaction is None:
+            return None
+        self.machines.fences.began(host, ticket, transaction.guard.run)
+        return Task(machine, host, ticket, transaction, self.model.rows(batch, partition))
 
-    def _finish(self, batch: int, partition: int, machine: Machine, boots: int, transaction: Any) -> bool:
+    def _finish(self, task: Task) -> bool:
         """Rows, results and commit of one task. A task that Spark gives up may live on as an orphan."""
-        if machine.boots != boots:
+        if not task.is_alive:
             return False
         if self.machines.randomness.random() < 0.03:
-            self.orphans.append((machine, boots, transaction, self.model.rows(batch, partition)))
+            self.orphans.append(task)
             return False
-        expected = self.model.expected(batch, partition)
+        ticket = task.ticket
+        expected = self.model.expected(ticket.batch, ticket.partition)
 
         def whole() -> Summary:
-            results = exchange(transaction, self.model.rows(batch, partition))
-            assert results == expected, f"batch {batch} gave {results}, not {expected}"
-            summary: Summary = transaction.commit()
-            self._check_newest(machine, transaction.guard.run, batch, partition)
-            return summary
+            results = exchange(task)
+            assert results == expected, f"batch {ticket.batch} gave {results}, not {expected}"
+            return self._commit(task)
 
-        summary = self._call(machine, whole)
+        summary = self._call(task.machine, whole)
         if summary is None:
-            if machine.boots == boots:
-                self._call(machine, transaction.abort)
+            if task.is_alive:
+                self._call(task.machine, task.transaction.abort)
             return False
-        home = Home(self.location, partition_prefix(QUERY, self.model.spec.name, partition))
-        self.pins.committed(QUERY, self.model.spec.name, home, summary)
+        self.pins.committed(QUERY, ticket.operator.name, Home(self.location, ticket.prefix), summary)
         return True
 
-    def _check_newest(self, machine: Machine, run: int, batch: int, partition: int) -> None:
-        """No host acknowledges beside an entry of a later start, whose epoch may be acknowledged too."""
-        home = partition_prefix(QUERY, self.model.spec.name, partition)
-        entries = LocalLog.of(machine.disk, self.location, home).entries()
-        later = [entry for entry in entries if entry.run > run]
-        assert not later, f"run {run} acknowledged batch {batch} beside {later[-1]}"
+    def _commit(self, task: Task) -> Summary:
+        begun_ms = self.machines.clock.monotonic_ms()
+        summary: Summary = task.transaction.commit()
+        run = task.transaction.guard.run
+        self.machines.fences.acknowledged(task.machine.disk, task.ticket, run, begun_ms)
+        return summary
 
     def _place(self, partition: int, base: int | None) -> Machine:
         """The owner of a partition. It may move, unless its base is only on the disk of its machine."""
@@ -120,9 +135,9 @@ class Driver:
         """Lets an orphan commit what Spark gave up; whether there was one."""
         if not self.orphans:
             return False
-        machine, boots, transaction, rows = self.orphans.pop()
-        if machine.boots == boots:
-            self._call(machine, lambda: (exchange(transaction, rows), transaction.commit()))
+        task = self.orphans.pop()
+        if task.is_alive:
+            self._call(task.machine, lambda: (exchange(task), self._commit(task)))
         return True
 
     def _call(self, machine: Machine, run: Callable[[], Any]) -> Any:
@@ -158,11 +173,11 @@ class Driver:
         )
 
 
-def exchange(transaction: Any, rows: Rows) -> State:
+def exchange(task: Task) -> State:
     """Sends the rows of a task in parts, and reads its results."""
-    for start in range(0, len(rows), PART_ROWS):
-        transaction.apply(batch_of(rows[start : start + PART_ROWS]))
-    return state_of(transaction.finish([]))
+    for start in range(0, len(task.rows), PART_ROWS):
+        task.transaction.apply(batch_of(task.rows[start : start + PART_ROWS]))
+    return state_of(task.transaction.finish([]))
 
 
 def is_ours(error: BaseException) -> bool:

@@ -26,6 +26,7 @@ from headrace.store.base.budget import SHARE_MIN
 from headrace.testing.clock import ManualClock
 from headrace.testing.faults.faulty_blobs import FaultyBlobs
 from headrace.testing.faults.simulated_storage import SimulatedLocations, SimulatedStorage
+from headrace.testing.simulation.fences import Fences
 from headrace.testing.simulation.stepped_crew import Crash, SteppedExecutor, SteppedJobs, stepped_crew
 from headrace.testing.simulation.weather import Weather
 
@@ -48,7 +49,6 @@ class Machine:
 
     def __init__(self, world: Machines, disk: Path, memory: Memory, *, fsync: bool) -> None:
         self._world, self.disk, self._memory, self.fsync = world, disk, memory, fsync
-        self.boots = 0
         self.boot()
 
     def beside(self) -> Machine:
@@ -58,7 +58,6 @@ class Machine:
     def boot(self) -> None:
         """A new host; the one before it has ended with its jobs."""
         world = self._world
-        self.boots += 1
         self.jobs = SteppedJobs(world.randomness)
         crew = stepped_crew(self.jobs, world.clock, self._probe)
         locations = SimulatedLocations(self.disk, world.storage, self._faulty, world.clock)
@@ -96,7 +95,7 @@ class Machine:
         for path in torn:
             data = path.read_bytes()
             path.unlink()  # an open descriptor of an ended host keeps what it has
-            path.write_bytes(data[: draw.randint(0, max(0, len(data) - 1))])
+            path.write_bytes(_torn(data, draw))
         return len(torn)
 
 
@@ -108,6 +107,7 @@ class Machines:
     ) -> None:
         self.randomness, self.storage, self.weather = randomness, storage, weather
         self.clock = ManualClock()
+        self.fences = Fences(self.clock)
         self._active: list[Machine] = []
         shares_disk, fsync = randomness.random() < 0.3, randomness.random() < 0.2
         names = ["disk-0", "disk-0" if shares_disk else "disk-1"][: randomness.randint(1, 2)]
@@ -189,3 +189,12 @@ class Machines:
     def close(self) -> None:
         for machine in self.all:
             machine.service.close()
+
+
+def _torn(data: bytes, draw: random.Random) -> bytes:
+    """A beginning of the data, or all of it with zeros in between."""
+    start = draw.randint(0, max(0, len(data) - 1))
+    if draw.random() < 0.5:
+        return data[:start]
+    hole = draw.randint(min(1, len(data)), len(data) - start)
+    return data[:start] + bytes(hole) + data[start + hole :]

@@ -4,12 +4,12 @@ One seed is one simulated query: a few batches in one of the commit modes, with 
 Requests are applied or not, reported or not, slow, or late and out of order
 (`testing/simulation/weather.py`). Background jobs of all hosts run in any order, also while others wait for
 storage. A host ends at any moment of the pipeline or at any request; steps stall; tasks are given up and
-commit later. A driver that was replaced goes on, on the hosts of the new one or on its own beside them;
-an application is silent in the middle of a batch, and a new one takes over. Partitions move between
+commit later. A driver that was replaced goes on, on the hosts of the new one or on its own beside them.
+An application is silent in the middle of a batch, and a new one takes over. Partitions move between
 machines; a local disk is full, lost, or torn by a power loss. No Spark, no threads, no clock.
 
 Every batch must emit what a plain dict gives. A published version never changes. No host acknowledges a
-batch beside a log entry of a later start. Only the loss of a local
+batch beside a log entry of a later start, or long after one began. Only the loss of a local
 disk loses a batch, only the last one, and `decide` withdraws only that one. At the end the state on shared
 storage alone equals the model's.
 """
@@ -31,7 +31,7 @@ from headrace.plan.partitions.layouts import first_layout
 from headrace.recovery.reconcile import OperatorFound, decide, versions_wanted
 from headrace.recovery.redo import StateOf, missing
 from headrace.testing.faults.simulated_storage import SimulatedStorage
-from headrace.testing.simulation.driver import Driver, Failed, exchange, is_ours
+from headrace.testing.simulation.driver import Driver, Failed, Task, exchange, is_ours
 from headrace.testing.simulation.machines import Machine, Machines
 from headrace.testing.simulation.model import QUERY, Model
 from headrace.testing.simulation.stepped_crew import Crash
@@ -82,7 +82,7 @@ class Simulation:
             self.machines.look()
         if draw.random() < 0.1:
             self._end_host(machine)
-        if self.mode != "sync" and draw.random() < 0.07:
+        if self.mode != "sync" and draw.random() < 0.12:
             self._lose(machine)
         self.met["orphans"] += self.driver.haunt()
         if draw.random() < 0.3:
@@ -97,7 +97,7 @@ class Simulation:
 
     def _lose(self, machine: Machine) -> None:
         """The disk of a machine is lost, or its unsynced files are torn."""
-        if self.randomness.random() < 0.5:
+        if self.randomness.random() < 0.3:
             machine.lose_disk()
             self.disk_lost = True
         elif not machine.fsync:
@@ -266,8 +266,9 @@ class Simulation:
     def _verify(self, partition: int) -> None:
         rows, expected = self.model.probe(partition)
         ticket = replace(self.driver.ticket(self.model.batches, partition), commit="sync")
-        transaction = self.machines.all[0].service.begin(ticket)
-        actual = exchange(transaction, rows)
+        machine = self.machines.all[0]
+        transaction = machine.service.begin(ticket)
+        actual = exchange(Task(machine, machine.service, ticket, transaction, rows))
         assert actual == expected, f"the state of partition {partition} is {actual}, not {expected}"
         transaction.abort()
 
