@@ -78,7 +78,7 @@ def folded(rows: pd.DataFrame, state: Any) -> Any:
 
 class Counts(StatefulProcessor):  # type: ignore[misc]
     def init(self, handle: Any) -> None:
-        self.count = handle.getValueState("count", "n bigint")
+        self.count = handle.getValueState("seen", "n bigint")
 
     def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Row]:
         before = self.count.get()[0] if self.count.exists() else 0
@@ -177,8 +177,8 @@ OPERATORS: dict[str, Operator] = {
         lambda events: [row[:2] for row in totals(events)],
     ),
     "first and last": Operator(
-        lambda c: timed(c).groupBy("user").agg(first=hr.first("amount"), last=hr.last("amount")),
-        "user, first, last",
+        lambda c: timed(c).groupBy("user").agg(oldest=hr.first("amount"), newest=hr.last("amount")),
+        "user, oldest, newest",
         1,
         lambda events: [
             (user, min(mine, key=lambda e: e[1])[2], max(mine, key=lambda e: e[1])[2])
@@ -246,22 +246,30 @@ OPERATORS: dict[str, Operator] = {
         lambda events: windows(events, 1800),
     ),
     "distinct": Operator(
-        lambda c: plain(c).groupBy("user").agg(values=hr.count_distinct("amount"), n=hr.count()),
-        "user, values, n",
+        lambda c: plain(c).groupBy("user").agg(seen=hr.count_distinct("amount"), n=hr.count()),
+        "user, seen, n",
         1,
         lambda events: [(u, len({e[2] for e in mine}), len(mine)) for u, mine in by_user(events).items()],
     ),
     "estimated": Operator(
-        lambda c: plain(c).groupBy("user").agg(values=hr.approx_count_distinct("amount")),
-        "user, values",
+        lambda c: plain(c).groupBy("user").agg(seen=hr.approx_count_distinct("amount")),
+        "user, seen",
         1,
         lambda events: [(user, len({e[2] for e in mine})) for user, mine in by_user(events).items()],
     ),
     "groups of a changelog": Operator(
-        lambda c: hr.stream(highest(c)).name("op").groupBy("most").agg(users=hr.count(), emit="changelog"),
-        "most, users",
+        lambda c: (
+            hr.stream(highest(c))
+            .name("op")
+            .groupBy("most")
+            .agg(users=hr.count(), total=hr.sum("most"), mean=hr.avg("most"), emit="changelog")
+        ),
+        "most, users, total, mean",
         1,
-        lambda events: Counter(most for most, _ in per_highest(events)).items(),
+        lambda events: [
+            (most, n, n * most, most)
+            for most, n in Counter(most for most, _ in per_highest(events)).items()
+        ],
     ),
     "top": Operator(lambda c: plain(c).groupBy("user").top(2, by="amount"), "user, amount", 0, best),
     "top of a changelog": Operator(
@@ -318,7 +326,7 @@ OPERATORS: dict[str, Operator] = {
     ),
     "processor": Operator(
         lambda c: plain(c).groupBy("user").transformWithState(Counts(), "user string", "Update", "None"),
-        "user, count.n",
+        "user, seen.n",
         1,
         lambda events: [row[:2] for row in totals(events)],
     ),

@@ -85,14 +85,11 @@ def in_spark(df: DataFrame, columns: str) -> Table:
 def test_every_version_is_the_models_while_the_query_commits(case: Case, name: str) -> None:
     operator = OPERATORS[name]
     case.spark.conf.set("spark.sql.streaming.noDataMicroBatches.enabled", "false")
-    case.inputs.mkdir(parents=True)
-    writer = operator.build(case).writeStream.option("checkpointLocation", str(case.checkpoint))
-    query = writer.foreachBatch(lambda batch, number: batch.collect() and None).start()
     reader, expected = Reader(case, operator.columns), dict[int, Table]()
     try:
         for number, events in enumerate(BATCHES):
             case.feed(*events)
-            query.processAllAvailable()
+            case.run(operator.build(case))
             with headrace.inspect.open(case.checkpoint) as state:
                 versions = state.versions("op")
             now = Counter(operator.rows([event for batch in BATCHES[: number + 1] for event in batch]))
@@ -103,7 +100,6 @@ def test_every_version_is_the_models_while_the_query_commits(case: Case, name: s
         reader.done.set()
         if reader.ident is not None:
             reader.join()
-        query.stop()
     assert reader.problems == []
     assert reader.seen
     for version, rows in reader.seen:
@@ -138,7 +134,12 @@ def check_changes(operator: Operator, changes: Table, before: Table, after: Tabl
     if not operator.ids:
         assert (kinds["insert"], kinds["delete"]) == (after - before, before - after)
         return
-    old, new = ({row[: operator.ids]: row for row in version} for version in (before, after))
+    old, new = ({identity(row, operator.ids): row for row in version} for version in (before, after))
     assert set(kinds["insert"]) == {new[one] for one in new.keys() - old.keys()}
     assert set(kinds["delete"]) == {old[one] for one in old.keys() - new.keys()}
     assert set(kinds["update"]) == {new[one] for one in new.keys() & old.keys() if new[one] != old[one]}
+
+
+def identity(row: tuple[Any, ...], ids: int) -> tuple[Any, ...]:
+    """The columns that identify a row: of a window its start, because the end of a session moves."""
+    return tuple(value[0] if isinstance(value, tuple) else value for value in row[:ids])

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.errors import QueryError
+from headrace.plan.columns import own_bounds
 from headrace.plan.spec import TIME, WINDOW_START, OperatorSpec
 from headrace.plan.types import arrow_type
 from headrace.plan.window import kind_of
@@ -80,7 +81,8 @@ class Selection:
             yield batch
 
     def _within(self, batch: pa.RecordBatch) -> list[pa.Array]:
-        name = WINDOW_START if WINDOW_START in batch.schema.names else TIME
+        starts = own_bounds(self.spec.keys) or (WINDOW_START,)
+        name = starts[0] if starts[0] in batch.schema.names else TIME
         if name not in batch.schema.names:
             return []
         times = batch.column(name).cast(pa.int64())

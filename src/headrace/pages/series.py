@@ -42,7 +42,8 @@ def names(operators: Sequence[str]) -> list[str]:
 def lanes_of(query: Query | None) -> tuple[str, ...]:
     """The lanes of a query's timeline, the lowest first."""
     operators = () if query is None else query.operators.values()
-    phases = {span.phase for op in operators for batch in op.batches.values() for span in batch.spans}
+    recent = (batch for op in operators for batch in op.recent(TIMELINE))
+    phases = {span.phase for batch in recent for span in batch.spans}
     return (*LANES[:-2], *(lane for lane in AHEAD if lane in phases), *LANES[-2:])
 
 

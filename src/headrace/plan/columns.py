@@ -11,6 +11,7 @@ from headrace.plan.types import arrow_type
 HASH, TIME = "__hash", "__time"
 WINDOW_START, WINDOW_END = "__window_start", "__window_end"
 SIDE, GROUP = "__side", "__group"
+BOUNDS = "__bounds"  # of a window that a function gave, before they are keys: a struct (start, end)
 ROWS = "__rows"  # the number of input rows that a combined row stands for
 KEYLESS_HASH = 42  # the hash of a key without columns: the seed of xxhash64
 KIND = "__kind"  # of a change; values are positions in CHANGE_KINDS
@@ -42,6 +43,13 @@ class OutputColumn:
     def arrow(self) -> pa.Field:
         of_one = arrow_type(self.type)
         return pa.field(self.name, pa.list_(of_one) if self.listed else of_one)
+
+
+def own_bounds(keys: tuple[Field, ...]) -> tuple[str, str] | None:
+    """The keys that are the bounds of a window that a function gave."""
+    by_label = {field.label: field.name for field in keys}
+    start, end = by_label.get(f"{BOUNDS}.start"), by_label.get(f"{BOUNDS}.end")
+    return None if start is None or end is None else (start, end)
 
 
 def wire_columns(fields: tuple[Field, ...]) -> list[tuple[str, str]]:

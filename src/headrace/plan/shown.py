@@ -11,7 +11,17 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 ShownKind = Literal[
-    "column", "struct", "average", "var_samp", "var_pop", "stddev_samp", "stddev_pop", "estimate"
+    "column",
+    "struct",
+    "average",
+    "var_samp",
+    "var_pop",
+    "stddev_samp",
+    "stddev_pop",
+    "estimate",
+    "net_count",
+    "net_sum",
+    "net_average",
 ]
 
 
@@ -21,7 +31,8 @@ class ShownColumn:
 
     `type` is its state type, empty for a struct. A struct that can be null names the wire column that is
     true where it is. An average is made of a sum and a count, a variance of (n, mean, m2), an estimate of
-    the coupons that `buckets` buckets have given out.
+    the coupons that `buckets` buckets have given out. Net results, of changelogs, are made of signed sums:
+    the count; or the total, the number of its values, and how many are NaN or infinite with either sign.
     """
 
     name: str

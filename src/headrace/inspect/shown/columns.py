@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from headrace.inspect.shown.batches import accumulator_columns, state_columns
 from headrace.inspect.shown.finalise import estimates, finalised
 from headrace.inspect.shown.packed import packed_kind, unpacked
+from headrace.plan.columns import own_bounds
 from headrace.plan.shown import ShownColumn
 from headrace.plan.spec import LEFT, SIDE, TIME, WINDOW_END, WINDOW_START, Accumulator, Field, OperatorSpec
 from headrace.plan.types import arrow_type, is_packed
@@ -88,11 +89,12 @@ def as_table(columns: Sequence[TableColumn], batch: pa.RecordBatch) -> pa.Record
 
 
 def key_columns(spec: OperatorSpec) -> list[TableColumn]:
-    names = {field.name for field in spec.keys}
+    fields = [field for field in spec.keys if field.name not in (own_bounds(spec.keys) or ())]
+    names = {field.name for field in fields}
     recorded = [shown for shown in spec.shown if set(shown.leaves()) <= names]
     if recorded and {leaf for shown in recorded for leaf in shown.leaves()} == names:
         return [_shown(shown) for shown in recorded]
-    return [_plain(field.label or field.name, field.name, field.type) for field in spec.keys]
+    return [_plain(field.label or field.name, field.name, field.type) for field in fields]
 
 
 def window_columns(spec: OperatorSpec) -> list[TableColumn]:
@@ -102,7 +104,8 @@ def window_columns(spec: OperatorSpec) -> list[TableColumn]:
     whole = window.session or window.every_us == window.width_us
     bound = arrow_type("timestamp")
     kind = pa.struct([pa.field("start", bound), pa.field("end", bound)])
-    return [TableColumn(WINDOW if whole else SLICE, kind, _window, (WINDOW_START, WINDOW_END))]
+    bounds = own_bounds(spec.keys) or (WINDOW_START, WINDOW_END)
+    return [TableColumn(WINDOW if whole else SLICE, kind, lambda batch: _window(batch, bounds), bounds)]
 
 
 def accumulator_parts(spec: OperatorSpec) -> list[TableColumn]:
@@ -168,15 +171,15 @@ def _plain(name: str, wire: str, kind: str) -> TableColumn:
     return TableColumn(name, arrow_type(kind), lambda batch: batch.column(wire), (wire,))
 
 
-def _window(batch: pa.RecordBatch) -> pa.Array:
-    bounds = [batch.column(name) for name in (WINDOW_START, WINDOW_END)]
-    return pa.StructArray.from_arrays(bounds, ["start", "end"])
+def _window(batch: pa.RecordBatch, bounds: tuple[str, str]) -> pa.Array:
+    return pa.StructArray.from_arrays([batch.column(name) for name in bounds], ["start", "end"])
 
 
 def _kept_columns(spec: OperatorSpec) -> list[TableColumn]:
     columns = [_plain(EVENT_TIME, TIME, "timestamp")] if spec.timed else []
     if not spec.work.has_sides:
-        return columns + [_plain(f.label or f.name, f.name, f.type) for f in spec.inputs]
+        until = None if spec.window is None else spec.window.until  # the window has it
+        return columns + [_plain(f.label or f.name, f.name, f.type) for f in spec.inputs if f.name != until]
     columns.append(TableColumn(SIDE_NAME, pa.string(), _side_names, (SIDE,)))
     sides = enumerate(spec.work.side_columns())
     return columns + [_of_side(number, field) for number, fields in sides for field in fields]

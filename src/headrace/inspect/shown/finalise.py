@@ -23,6 +23,10 @@ def finalised(kind: ShownKind, parts: list[pa.Array], result: str) -> pa.Array:
     """The result of an aggregate from the parts of its accumulators."""
     if kind == "average":
         return _average(parts[0], parts[1], result)
+    if kind == "net_count":
+        return pc.fill_null(parts[0], 0)
+    if kind in ("net_sum", "net_average"):
+        return _net(kind, parts, result)
     n, m2 = (np.asarray(part.to_numpy(zero_copy_only=False), np.float64) for part in (parts[0], parts[2]))
     degrees = n - 1 if kind.endswith("samp") else n
     valid = degrees > 0
@@ -37,6 +41,20 @@ def estimates(coupons: pa.Array, buckets: int) -> pa.Array:
     low = np.floor(place).astype(np.int64)
     logs = points[low] + (points[low + 1] - points[low]) * (place - low)
     return pa.array(np.floor(np.expm1(logs) * buckets + 0.5).astype(np.int64))
+
+
+def _net(kind: ShownKind, parts: list[pa.Array], result: str) -> pa.Array:
+    """A sum or an average of what a changelog has left."""
+    total, number = parts[0], pc.fill_null(parts[1], 0)
+    if len(parts) > 2:
+        nans, ups, downs = (pc.greater(pc.fill_null(part, 0), 0) for part in parts[2:])
+        infinite = float("inf")
+        total = pc.if_else(downs, -infinite, total)
+        total = pc.if_else(ups, infinite, total)
+        total = pc.if_else(pc.or_(nans, pc.and_(ups, downs)), float("nan"), total)
+    if kind == "net_average":
+        return _average(total, number, result)
+    return pc.if_else(pc.greater(number, 0), total.cast(arrow_type(result)), None)
 
 
 def _average(total: pa.Array, count: pa.Array, result: str) -> pa.Array:

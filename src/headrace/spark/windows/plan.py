@@ -10,14 +10,13 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from headrace.errors import QueryError
+from headrace.plan.columns import BOUNDS
 from headrace.plan.spec import WINDOW_END, WINDOW_START, Field, Window
 from headrace.spark.language.columns import Resolved, resolve
 from headrace.spark.language.windows import TimeWindow, event_time, expected_end, row_end, window_of
 from headrace.spark.windows.assign import BOUNDS_TYPE, assigning
 from headrace.spark.windows.custom import Custom
 from headrace.spark.windows.settled import Marked
-
-BOUNDS = "__bounds"
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from headrace.errors import QueryError
+from headrace.plan.shown import ShownColumn, ShownKind
 from headrace.spark.build.finalise import AccumulatorPlan
 from headrace.spark.build.planned import Planned
 from headrace.spark.language.changelogs import Changelog
@@ -56,17 +57,27 @@ class RetractingPlan(AccumulatorPlan):
     def _output(self, plan: Planned) -> Column:
         if plan.function == "count":
             present = F.lit(True) if plan.input is None else plan.input.column.isNotNull()
-            return F.coalesce(self._result(self._signed(present, plan.where)), F.lit(0).cast("bigint"))
+            counted = self._signed(present, plan.where)
+            self._record(plan, "net_count", (counted,))
+            return F.coalesce(self._result(counted), F.lit(0).cast("bigint"))
         assert plan.input is not None
-        number = self._result(self._signed(plan.input.column.isNotNull(), plan.where))
+        values = self._signed(plan.input.column.isNotNull(), plan.where)
+        number = self._result(values)
         if plan.function == "sum":
-            total = self._total(plan, sum_type(plan.input.type))
+            total, parts = self._total(plan, sum_type(plan.input.type))
+            self._record(plan, "net_sum", (parts[0], values, *parts[1:]))
             return F.when(number > 0, total.cast(plan.result))
-        total = self._total(plan, average_type(plan.input.type))
+        total, parts = self._total(plan, average_type(plan.input.type))
+        self._record(plan, "net_average", (parts[0], values, *parts[1:]))
         if isinstance(plan.result, T.DecimalType):
             return F.when(number > 0, decimal_mean(self._spark, total, number, plan.result, self._ansi))
         mean = total.cast("double") if isinstance(plan.result, T.DoubleType) else total
         return F.when(number > 0, mean / number).cast(plan.result)
+
+    def _record(self, plan: Planned, kind: ShownKind, parts: tuple[int, ...]) -> None:
+        """Records how readers of state make the result of its accumulators."""
+        columns = tuple(f"a{part}" for part in parts)
+        self.shown[plan.name] = ShownColumn(plan.name, kind, state_type(plan.result, plan.where), columns)
 
     def _signed(self, present: Column, where: str) -> int:
         """The accumulator that adds 1 for a row that comes and takes 1 away for a row that goes."""
@@ -74,35 +85,34 @@ class RetractingPlan(AccumulatorPlan):
         base = resolve(self._df, F.when(present, sign), where)
         return self._accumulate("sum", self._input(base, T.LongType()), "int64", "wrap")
 
-    def _total(self, plan: Planned, kind: T.DataType) -> Column:
-        """The sum of the values in a group."""
+    def _total(self, plan: Planned, kind: T.DataType) -> tuple[Column, tuple[int, ...]]:
+        """The sum of the values in a group, and the accumulators that it is made of."""
         assert plan.input is not None
         if isinstance(kind, T.DoubleType) and not isinstance(plan.input.type, _INTEGRAL):
             return self._double_total(plan)
         if isinstance(plan.input.type, _INTEGRAL):
             kind = _WHOLE
-        return self._sum_of(plan.input.column.cast(kind), kind, plan.where)
+        total = self._sum_of(plan.input.column.cast(kind), kind, plan.where)
+        return self._result(total), (total,)
 
-    def _double_total(self, plan: Planned) -> Column:
+    def _double_total(self, plan: Planned) -> tuple[Column, tuple[int, ...]]:
         assert plan.input is not None
         value, zero = plan.input.column.cast("double"), F.lit(0.0)
         infinite = F.lit(float("inf"))
         odd = F.isnan(value) | (value == infinite) | (value == -infinite)
         finite = self._sum_of(F.when(odd, zero).otherwise(value), T.DoubleType(), plan.where)
-        nans, ups, downs = (
-            self._result(self._signed(one, plan.where))
-            for one in (F.isnan(value), value == infinite, value == -infinite)
-        )
+        odds = (F.isnan(value), value == infinite, value == -infinite)
+        counts = tuple(self._signed(one, plan.where) for one in odds)
+        nans, ups, downs = map(self._result, counts)
         mixed = (nans > 0) | ((ups > 0) & (downs > 0))
-        return (
+        total = (
             F.when(mixed, F.lit(float("nan")))
             .when(ups > 0, infinite)
             .when(downs > 0, -infinite)
-            .otherwise(finite)
+            .otherwise(self._result(finite))
         )
+        return total, (finite, *counts)
 
-    def _sum_of(self, value: Column, kind: T.DataType, where: str) -> Column:
+    def _sum_of(self, value: Column, kind: T.DataType, where: str) -> int:
         base = resolve(self._df, F.when(self._is_new, value).otherwise(-value), where)
-        return self._result(
-            self._accumulate("sum", self._input(base, kind), state_type(kind, where), "error")
-        )
+        return self._accumulate("sum", self._input(base, kind), state_type(kind, where), "error")
