@@ -13,7 +13,7 @@ from headrace.plan.spec import StoreName
 from headrace.plan.work.joins.stream_join import Meets
 from headrace.spark.api.names import event_time_column
 from headrace.spark.build.joins.conditions import Condition, conditions_of
-from headrace.spark.build.joins.keys import On, keys_of
+from headrace.spark.build.joins.keys import On, keys_of, shared_names
 from headrace.spark.build.joins.request import JoinRequest, spelled
 from headrace.spark.build.joins.sides import Side, Times, checked_times
 from headrace.spark.build.joins.stream_request import Duration, StreamJoinRequest
@@ -118,7 +118,8 @@ class Joining:
         store, name = self._store_and_name(other)
         if window is None:
             matching = spelled_matching(how)
-            conditions = conditions_of(left.df, right.df, where, matching)
+            names = [] if where is None else shared_names(keys_of(left.df, right.df, on))
+            conditions = conditions_of(left.df, right.df, where, matching, names)
             request = StreamJoinRequest(left, right, on, matching, between, retain, name, store)
             return conditions.filtered(build(replace(request, until=until, where=conditions)))
         if any(other is not None for other in (between, retain, until, where)):

@@ -17,6 +17,7 @@ from pyspark.sql import types as T
 from headrace.errors import QueryError
 from headrace.plan.spec import LEFT, RIGHT
 from headrace.plan.work.joins.condition import INPUTS, NUMBERS, Term
+from headrace.spark.build.joins.conditions import refuse_ambiguous
 from headrace.spark.language.columns import Resolved, case_insensitive, resolve
 from headrace.spark.language.plans import items, node_kind
 from headrace.spark.language.types import state_type
@@ -130,13 +131,7 @@ class PairedConditions:
         return text
 
     def _side(self, name: str) -> int:
-        fold = str.casefold if case_insensitive(self._both) else str
-        known = [fold(name) in {fold(column) for column in df.columns} for df in self._streams]
-        if all(known) and fold(name) not in {fold(key) for key in self._keys}:
-            raise QueryError(
-                f"where: both streams have a column {name}",
-                hint=f'rename one of them before the join: .withColumnRenamed("{name}", "…")',
-            )
+        refuse_ambiguous(name, self._streams, self._keys)
         return self._sides[name]
 
 
