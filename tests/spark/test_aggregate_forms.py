@@ -104,9 +104,12 @@ def test_windows_and_kept_rows_take_conditions(spark: SparkSession, tmp_path: Pa
         kinds=hr.count_distinct("s", filter=BIG),
         spread=hr.var_pop("v", filter=BIG),
     )
-    shown = [F.sort_array(name) if name in ("names", "all_names") else name for name in result.columns]
-    rounded = [F.round(name, 6) if name == "spread" else name for name in shown]
-    result = result.select(*rounded)
+    shown = {
+        "names": F.sort_array("names"),
+        "all_names": F.sort_array("all_names"),
+        "spread": F.round("spread", 6),
+    }
+    result = result.select(*(shown.get(name, name) for name in result.columns))
     rows = [row for batch in run(result, tmp_path / "ck") for row in batch]
     spark.read.parquet(str(tmp_path / "in")).createOrReplaceTempView("rows")
     expected = spark.sql("""

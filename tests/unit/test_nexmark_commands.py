@@ -50,8 +50,10 @@ def test_what_each_side_measures() -> None:
     assert bench.measured("headrace", names) == names
     assert bench.measured("spark", names) == ["q3", "dedup"]
     floors = {name: floor_of(name) for name in names}
-    assert floors["q12"] == floors["q13"] == floors["dedup"] == "bids"
-    assert (floors["q4"], floors["q3"]) == ("auctions+bids", "auctions+persons")
+    assert floors["q12"] == floors["q13"] == "bids"
+    assert (floors["q4"], floors["q3"], floors["dedup"]) == ("auctions+bids", "q3", "dedup")
+    streams = [bench.stream_of(floors[name]) for name in ("q3", "q4", "q23", "dedup")]
+    assert streams == [SELLERS, ALL, ALL, ALL]
     assert bench.measured("floor", names) == list(dict.fromkeys(floors.values()))
 
 
@@ -63,7 +65,7 @@ def test_figures_and_ratios() -> None:
     outcomes = {
         ("headrace", "q3"): 8000.0,
         ("spark", "q3"): 1000.0,
-        ("floor", "auctions+persons"): 9000.0,
+        ("floor", "q3"): 9000.0,
     }
     line = json.loads(bench.summarize(scale, ["q3", "q5"], outcomes, Console(file=io.StringIO())))
     assert line["ratios"] == {"q3_vs_spark": 8.0, "floor_q3_vs_spark": 9.0}

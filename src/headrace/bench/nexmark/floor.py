@@ -1,6 +1,7 @@
-"""The floor of a query: all columns of the streams that it reads, hashed, shuffled and sent to Python.
+"""The floor of a query: its rows without state, hashed, shuffled and sent to Python.
 
-Queries that read the same streams share a floor.
+A query that is compared with Spark has a floor of its own: the rows that its first stateful operator gets.
+The others have all columns of the streams that they read; those that read the same streams share a floor.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import pyarrow as pa
 from pyspark.sql import functions as F
 
 from headrace.bench.common.sides import shuffled
+from headrace.bench.nexmark.spark import INPUTS
 from headrace.nexmark.registry import QUERIES
 
 if TYPE_CHECKING:
@@ -23,20 +25,33 @@ KEYS = {"bids": "auction", "auctions": "id", "persons": "id"}
 
 
 def floor_of(query: str) -> str:
-    """The name of a query's floor: its streams."""
+    """The name of a query's floor: the query itself, or its streams."""
+    return query if query in INPUTS else "+".join(sorted(streams_read(query)))
+
+
+def streams_read(query: str) -> set[str]:
+    """The streams of a query, without static tables."""
     if query == "dedup":
-        return "bids"
+        return {"bids"}
     inputs = {"bids" if name == "plain_bids" else name for name in QUERIES[query].inputs}
-    return "+".join(sorted(inputs & KEYS.keys()))
+    return inputs & KEYS.keys()
+
+
+def has_bids(floor: str) -> bool:
+    """Whether a floor reads bids."""
+    return "bids" in (streams_read(floor) if floor in INPUTS else floor.split("+"))
 
 
 def rows(floor: str, streams: Streams, partitions: int) -> DataFrame:
     """The rows of a floor; nothing is returned, because most queries return little."""
+    if floor in INPUTS:
+        sides = INPUTS[floor](streams)
+    else:
+        sides = [(getattr(streams, name), KEYS[name]) for name in floor.split("+")]
     views = []
-    for name in floor.split("+"):
-        view: DataFrame = getattr(streams, name)
-        renamed = {column: f"{name}_{column}" for column in view.columns}
-        views.append(view.withColumnsRenamed(renamed).withColumn("key", F.col(f"{name}_{KEYS[name]}")))
+    for number, (view, key) in enumerate(sides):
+        renamed = {column: f"{column}_{number}" for column in view.columns}
+        views.append(view.withColumnsRenamed(renamed).withColumn("key", F.col(f"{key}_{number}")))
     union = views[0]
     for view in views[1:]:
         union = union.unionByName(view, allowMissingColumns=True)

@@ -62,7 +62,7 @@ def measure_all(scale: Scale, names: Sequence[str], console: Console) -> str:
 
 def stream_of(floor: str) -> str:
     """The input of queries that read these streams."""
-    return ALL if "bids" in floor.split("+") else SELLERS
+    return ALL if floors.has_bids(floor) else SELLERS
 
 
 def measured(side: str, names: Sequence[str]) -> list[str]:

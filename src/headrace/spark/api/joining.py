@@ -13,7 +13,7 @@ from headrace.plan.spec import StoreName
 from headrace.plan.work.joins.stream_join import Meets
 from headrace.spark.api.names import event_time_column
 from headrace.spark.build.joins.conditions import Condition, conditions_of
-from headrace.spark.build.joins.keys import On, keys_of
+from headrace.spark.build.joins.keys import On, keys_of, shared_names
 from headrace.spark.build.joins.request import JoinRequest, spelled
 from headrace.spark.build.joins.sides import Side, Times, checked_times
 from headrace.spark.build.joins.stream_request import Duration, StreamJoinRequest
@@ -248,5 +248,7 @@ def _alone(*options: object) -> None:
 def _with_conditions(
     request: StreamJoinRequest, where: Condition | Sequence[Condition] | None
 ) -> DataFrame:
-    conditions = conditions_of(request.left.df, request.right.df, where, request.how)
+    left, right = request.left.df, request.right.df
+    names = [] if where is None else shared_names(keys_of(left, right, request.on))
+    conditions = conditions_of(left, right, where, request.how, names)
     return conditions.filtered(build(replace(request, where=conditions)))

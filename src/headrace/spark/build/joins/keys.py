@@ -38,6 +38,11 @@ def keys_of(left: DataFrame, right: DataFrame, on: On) -> list[Key]:
     return [_key(left, right, pair) for pair in pairs]
 
 
+def shared_names(keys: Sequence[Key]) -> list[str]:
+    """Names that mean a key in both streams."""
+    return [key.name for key in keys if key.written[LEFT].name == key.written[RIGHT].name]
+
+
 def _pairs(on: Any) -> list[tuple[Any, Any]]:
     if isinstance(on, str):
         return [(on, on)]

@@ -17,6 +17,7 @@ from pyspark.sql import types as T
 from headrace.errors import QueryError
 from headrace.plan.spec import LEFT, RIGHT
 from headrace.plan.work.joins.condition import INPUTS, NUMBERS, Term
+from headrace.spark.build.joins.conditions import refuse_ambiguous
 from headrace.spark.language.columns import Resolved, case_insensitive, resolve
 from headrace.spark.language.plans import items, node_kind
 from headrace.spark.language.types import state_type
@@ -33,6 +34,7 @@ _COMPARISONS = {
 }
 _LOGIC = {"And": "and", "Or": "or", "Not": "not"}
 _ARITHMETIC = {"Add": "add", "Subtract": "subtract", "Multiply": "multiply", "Abs": "abs"}
+_REFERENCE, _REFERENCE_TEXT = "CommonExpressionRef", "commonexpressionref()"
 _CASTS = {("int32", "int64"), ("int32", "double"), ("int64", "double")}  # that never fail
 _LITERALS = ("int32", "int64", "string", "bool")
 _HINT = (
@@ -66,11 +68,11 @@ class PairedConditions:
 
     def _term(self, expression: Any) -> Term:
         kind = node_kind(expression)
-        if kind == "CommonExpressionRef":
-            return self._term(self._shared[str(expression.id())])
-        sides = {self._side(str(one.name())) for one in items(expression.references().toSeq())}
-        if len(sides) < 2 and not _refers(expression):
+        sides = self._sides_of(expression)
+        if len(sides) < 2:
             return self._value(expression, sides.pop() if sides else LEFT)
+        if kind == _REFERENCE:
+            return self._term(self._shared[str(expression.id())])
         if kind == "With":
             self._shared |= {str(one.id()): one.child() for one in items(expression.defs())}
             return self._term(expression.child())
@@ -105,7 +107,7 @@ class PairedConditions:
             return ("literal", type_, value if isinstance(value, bool | int) else str(value))
         if not expression.deterministic():
             raise _not_possible(expression)
-        text = str(expression.sql())
+        text = self._inlined(expression)
         try:
             resolved = resolve(self._streams[side], F.expr(text), "where")
         except QueryError as error:
@@ -114,14 +116,22 @@ class PairedConditions:
             raise _not_possible(expression)
         return (INPUTS[side], self._operand(side, resolved), type_)
 
+    def _sides_of(self, expression: Any) -> set[int]:
+        """The sides whose columns an expression reads, by itself or in what it refers to."""
+        sides = {self._side(str(one.name())) for one in items(expression.references().toSeq())}
+        return sides.union(*(self._sides_of(self._shared[one]) for one in _references(expression)))
+
+    def _inlined(self, expression: Any) -> str:
+        """The text of an expression, with what it refers to in its place."""
+        text, references = str(expression.sql()), _references(expression)
+        if len(references) > 1:
+            raise _not_possible(expression)
+        for one in references:
+            text = text.replace(_REFERENCE_TEXT, f"({self._inlined(self._shared[one])})")
+        return text
+
     def _side(self, name: str) -> int:
-        fold = str.casefold if case_insensitive(self._both) else str
-        known = [fold(name) in {fold(column) for column in df.columns} for df in self._streams]
-        if all(known) and fold(name) not in {fold(key) for key in self._keys}:
-            raise QueryError(
-                f"where: both streams have a column {name}",
-                hint=f'rename one of them before the join: .withColumnRenamed("{name}", "…")',
-            )
+        refuse_ambiguous(name, self._streams, self._keys)
         return self._sides[name]
 
 
@@ -146,12 +156,12 @@ def _type_of(expression: Any) -> str:
     return state_type(kind, f"where: {expression.sql()}")
 
 
-def _refers(expression: Any) -> bool:
-    """Whether a part is defined in an expression around this one."""
+def _references(expression: Any) -> set[str]:
+    """What an expression refers to that is defined around it."""
     kind = node_kind(expression)
-    return kind == "CommonExpressionRef" or (
-        kind != "With" and any(_refers(child) for child in items(expression.children()))
-    )
+    if kind in (_REFERENCE, "With"):
+        return {str(expression.id())} if kind == _REFERENCE else set()
+    return set().union(*(_references(child) for child in items(expression.children())))
 
 
 def _is_checked(expression: Any) -> bool:

@@ -23,7 +23,7 @@ from headrace.plan.work.joins.condition import Term
 from headrace.plan.work.joins.stream_join import FAR_US, Matching, Meets, StreamJoin
 from headrace.spark.build.joins import sides as parts
 from headrace.spark.build.joins.conditions import NO_CONDITIONS, Conditions
-from headrace.spark.build.joins.keys import Key, On, keys_of, wire_keys
+from headrace.spark.build.joins.keys import Key, On, keys_of, shared_names, wire_keys
 from headrace.spark.build.joins.paired import PairedConditions
 from headrace.spark.build.joins.rows import BothSides, Carried, InputPlan, SidePlan, outputs
 from headrace.spark.build.joins.sides import SIDES, Side
@@ -80,7 +80,7 @@ class StreamJoinRequest:
         columns, inputs = zip(*(plan.add(rest[n], times[n]) for n in (LEFT, RIGHT)), strict=True)
         carried = [_Inputs(plan, columns[n], rest[n], inputs[n]) for n in (LEFT, RIGHT)]
         until, ending = self._until(carried[RIGHT])
-        where = self._where(carried, [key.name for key in keys])
+        where = self._where(carried, shared_names(keys))
         fields, leaves, key_outputs = wire_keys(keys)
         work = replace(self._work(columns, bounds, until), where=where)
         spec = OperatorSpec(
