@@ -126,6 +126,62 @@ def test_the_commit_uploads_no_spilled_segment(tmp_path: Path) -> None:
     other.service.close()
 
 
+@pytest.mark.parametrize("commit", ["upload", "async"])
+def test_a_logged_commit_uploads_no_spilled_segment(tmp_path: Path, commit: CommitMode) -> None:
+    machine = Machine(tmp_path, "first")
+    transaction = machine.begin(0, commit)
+    machine.fill(transaction)
+    assert wait_until(uploaded(machine.blobs), 30_000, 10, SYSTEM_CLOCK), "while the batch goes on"
+    ahead = machine.blobs.segments()
+    machine.last_rows(transaction)
+    list(transaction.finish([]))
+    transaction.commit()
+    machine.service.close()  # waits for the upload of the rest
+    after = machine.blobs.segments()[BLOCKS:]
+    assert len(after) == 1, "the rows that were not spilled"
+    assert not set(after) & set(ahead)
+    other = Machine(tmp_path, "second")
+    assert other.totals(1) == expected()
+    other.service.close()
+
+
+@pytest.mark.parametrize("commit", ["upload", "async"])
+def test_what_a_logged_batch_could_not_upload_ahead_is_uploaded_behind_it(
+    tmp_path: Path, commit: CommitMode
+) -> None:
+    machine = Machine(tmp_path, "first")
+    transaction = machine.begin(0, commit)
+    machine.blobs.refuses = True
+    machine.fill(transaction)
+    assert wait_until(lambda: machine.blobs.refused == BLOCKS, 30_000, 10, SYSTEM_CLOCK)
+    machine.blobs.refuses = False
+    machine.last_rows(transaction)
+    list(transaction.finish([]))
+    transaction.commit()
+    machine.service.close()
+    assert len(machine.blobs.segments()) == BLOCKS + 1
+    other = Machine(tmp_path, "second")
+    assert other.totals(1) == expected()
+    other.service.close()
+
+
+def test_an_aborted_logged_batch_publishes_nothing(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, "first")
+    transaction = machine.begin(0, "async")
+    machine.fill(transaction)
+    transaction.abort()
+    machine.service.close()
+    assert not list((tmp_path / "state").rglob("*.manifest"))
+    other = Machine(tmp_path, "second")
+    transaction = other.begin(0, "async")
+    machine.fill(transaction)
+    machine.last_rows(transaction)
+    list(transaction.finish([]))
+    transaction.commit()
+    assert other.totals(1) == expected()
+    other.service.close()
+
+
 def test_what_could_not_be_uploaded_ahead_is_uploaded_by_the_commit(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

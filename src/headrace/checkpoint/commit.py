@@ -33,12 +33,13 @@ class EpochCommit:
         parent: Manifest | None,
         local: frozenset[str],
         from_memory: FromMemory | None = None,
+        is_uploaded: Callable[[str], bool] = lambda name: False,
     ) -> None:
         self.version = manifest.version
         self.manifest = manifest  # as it was logged; after the seal, with all its segments
         self._home, self._log, self._parent = home, log, parent
         self._uploaded = frozenset(entry.name for entry in manifest.segments) - local
-        self._from_memory = from_memory
+        self._from_memory, self._is_uploaded = from_memory, is_uploaded
 
     @classmethod
     def from_log(cls, home: PartitionHome, log: LocalLog, entry: LogEntry) -> EpochCommit:
@@ -68,7 +69,8 @@ class EpochCommit:
         for entry in self.manifest.segments:
             if entry.name not in self._uploaded:
                 progressed(entry.size)
-                upload(self._home, self._log, entry)
+                if not self._is_uploaded(entry.name):
+                    upload(self._home, self._log, entry)
 
     def publish(self) -> None:
         self._home.publisher.publish(self.manifest, self._parent)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from headrace.checkpoint.epoch_files import UploadsAhead
 from headrace.checkpoint.home import PartitionHome, entry_of
 from headrace.checkpoint.log import LocalLog, LogEntry, Planned
 from headrace.checkpoint.whole import check_whole
@@ -36,8 +37,10 @@ class LoggedFiles:
     log: LocalLog
     ticket: Ticket
     run: int
+    ahead: UploadsAhead | None = None
     nbytes: int = 0
     _planned: list[str] = field(default_factory=list)  # names in the log entry, in the order of writing
+    _spilled: list[str] = field(default_factory=list)
 
     def plan(self, parts: Sequence[tuple[FileKind, Sections]]) -> list[Planned]:
         """Names the segments that will be written next."""
@@ -52,7 +55,15 @@ class LoggedFiles:
         return segment
 
     def spill(self, kind: FileKind, sections: Sections) -> SegmentFile:
-        return self.write(kind, sections)
+        segment = self.write(kind, sections)
+        if self.ahead is not None and not self.home.blobs.in_place:
+            self.ahead.begin(self.home, segment.file.id, segment.file.id)
+            self._spilled.append(segment.file.id)
+        return segment
+
+    def is_uploaded(self, name: str) -> bool:
+        """Whether a file was uploaded while its batch went on; waits for an upload under way."""
+        return self.ahead is not None and self.ahead.finish(name) is not None
 
     def place(self, path: Path, label: str) -> SstFile:
         size, check, name = path.stat().st_size, checksum(path), self._new()
@@ -72,6 +83,9 @@ class LoggedFiles:
 
     def discard(self) -> None:
         """Files of an aborted epoch are removed once a later attempt is published."""
+        for name in self._spilled:
+            if self.ahead is not None:
+                self.ahead.forget(name)
 
     def _new(self) -> str:
         return self.home.new_name(self.ticket, self.run)

@@ -13,11 +13,12 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Self
+from typing import Self, TypeVar
 
 from headrace.errors import StateMissing
 from headrace.row.arrays import I64
 
+T = TypeVar("T")
 DROP_BEHIND = "HEADRACE_DROP_BEHIND"  # set: no page of a file stays in the system's cache after its read
 
 
@@ -63,11 +64,10 @@ class OpenFile:
     def ensure(self, starts: I64, ends: I64, *, once: bool = False) -> None:
         """Fetches what is not present of ordered byte ranges; `once`: they are not needed again soon."""
 
-    def beside(self, work: Callable[[], None]) -> Future[None]:
+    def beside(self, work: Callable[[], T]) -> Future[T]:
         """Runs work that fetches ranges in another thread; a local file has none, and runs it here."""
-        done: Future[None] = Future()
-        work()
-        done.set_result(None)
+        done: Future[T] = Future()
+        done.set_result(work())
         return done
 
     def announce(self, starts: I64, ends: I64) -> None:

@@ -24,7 +24,7 @@ import numpy as np
 from headrace.errors import StateCorrupt, TryAgain
 from headrace.files.fetched import Fetched
 from headrace.files.local import writing
-from headrace.files.opened import OpenFile
+from headrace.files.opened import OpenFile, T
 from headrace.files.ranges import UNIT_BYTES, all_units, calls, pieces, requests, runs, units_of
 from headrace.row.arrays import I64, U8
 
@@ -142,7 +142,7 @@ class PartialFile(OpenFile):
 
         self.beside(fetch)
 
-    def beside(self, work: Callable[[], None]) -> Future[None]:
+    def beside(self, work: Callable[[], T]) -> Future[T]:
         return self._space.fetcher.beside(work)
 
     def _fetch(self, missing: I64, state: int) -> None:

@@ -65,7 +65,8 @@ def all_units(firsts: I64, ends: I64) -> I64:
     """All units of ordered ranges that do not overlap."""
     counts = ends - firsts
     before = np.repeat(np.cumsum(counts) - counts, counts)
-    return np.arange(int(counts.sum()), dtype=np.int64) - before + np.repeat(firsts, counts)
+    units: I64 = np.arange(int(counts.sum()), dtype=np.int64) - before + np.repeat(firsts, counts)
+    return units
 
 
 def pieces(units: I64, firsts: I64, ends: I64) -> list[list[tuple[int, int]]]:

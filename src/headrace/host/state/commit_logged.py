@@ -102,7 +102,8 @@ class LoggedCommit:
         def seal(is_current: IsCurrent) -> Manifest | None:
             return self._owner.sealed(version, drafted.gathered.write_rows(), is_current)
 
-        self._owner.logged(EpochCommit(home, log, manifest, base, frozenset(local), seal))
+        place = (home, log, manifest, base, frozenset(local))
+        self._owner.logged(EpochCommit(*place, seal, self._files.is_uploaded))
 
     def abort(self) -> None:
         with suppress(Exception):  # `commit` reports it

@@ -142,14 +142,13 @@ class Partition:
 
     def _opened(self, ticket: Ticket, run: int) -> tuple[Store, CommitStrategy]:
         """The store at the ticket's base, and how the ticket commits."""
+        ahead = UploadsAhead(self._crew.uploads, self._crew.wait)
         if ticket.commit == "sync":
-            files = PublishedFiles(
-                self.home, ticket, run, UploadsAhead(self._crew.uploads, self._crew.wait)
-            )
+            files = PublishedFiles(self.home, ticket, run, ahead)
             return self._store_at(ticket, files), PublishedCommit(self, self._crew, files)
         log = self._versions.log
         log.open()
-        logged = LoggedFiles(self.home, log, ticket, run)
+        logged = LoggedFiles(self.home, log, ticket, run, ahead)
         strategy = LoggedCommit(self, self._crew, logged, awaits_seal=ticket.commit == "upload")
         if not self._versions.is_held(ticket, self._store, self._manifest, Unknown.NOT_ASKED):
             return self._store_at(ticket, logged), strategy

@@ -12,7 +12,7 @@ from headrace.files.logical import LogicalFile
 from headrace.format.segment import SectionEntry
 from headrace.row.arrays import I64, U64
 from headrace.row.run import Run
-from headrace.store.segments.reader import Answer
+from headrace.store.segments.reader import Answer, Prepared
 
 SST = "sst"  # their kind in a manifest
 CopyBytes = Callable[[str, Path, bool], None]  # file id, target, whether a hard link will do
@@ -52,7 +52,7 @@ class SstFile:
 
     is_far = False
 
-    def prepare(self, number: int, hashes: U64) -> Future[None]:
+    def prepare(self, number: int, hashes: U64) -> Future[Prepared]:
         self._refuse()
 
     def release(self, number: int) -> None:

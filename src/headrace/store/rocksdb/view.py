@@ -34,7 +34,7 @@ from headrace.store.append.merge import concatenated
 from headrace.store.base.files import FileKind
 from headrace.store.rocksdb.files import GET_KEYS, SCAN_VALUES, Database
 from headrace.store.rocksdb.sweep import Habit
-from headrace.store.segments.reader import Answer, empty_run
+from headrace.store.segments.reader import Answer, Prepared, empty_run
 
 _BIAS = 1 << 63
 EVERY_FLUSH = range(1 << 64)
@@ -156,7 +156,7 @@ class RocksView:
 
     is_far = False
 
-    def prepare(self, number: int, hashes: U64) -> Future[None]:
+    def prepare(self, number: int, hashes: U64) -> Future[Prepared]:
         raise TypeError("the files of a database are local")
 
     def release(self, number: int) -> None:

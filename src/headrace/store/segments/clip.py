@@ -21,7 +21,7 @@ from headrace.format.segment import SectionEntry
 from headrace.plan.partitions.groups import Groups
 from headrace.row.arrays import I64, U64, Flags
 from headrace.row.run import Run
-from headrace.store.segments.reader import Answer, Segment, empty_run
+from headrace.store.segments.reader import Answer, Prepared, Segment, empty_run
 
 
 class ClippedSegment:
@@ -90,7 +90,7 @@ class ClippedSegment:
     def last(self) -> int:
         return max(self.sections)
 
-    def prepare(self, number: int, hashes: U64) -> Future[None]:
+    def prepare(self, number: int, hashes: U64) -> Future[Prepared]:
         start, end = self._mine(hashes)
         return self.whole.prepare(number, hashes[start:end])
 

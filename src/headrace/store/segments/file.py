@@ -32,7 +32,7 @@ from headrace.row.run import Run
 from headrace.store.segments.block_index import BlockIndex
 from headrace.store.segments.footer import footer_of
 from headrace.store.segments.indexes import Indexes, read_words
-from headrace.store.segments.reader import Answer, Found, empty_run
+from headrace.store.segments.reader import Answer, Found, Prepared, empty_run
 
 _VERIFY_ROWS = 1 << 16  # read at a time
 _SCANNED_BYTES = 1 << 18  # a read of this size is a part of a scan
@@ -172,19 +172,20 @@ class SegmentFile:
         """Whether reads may have to fetch ranges from elsewhere."""
         return self._bytes.is_partial
 
-    def prepare(self, number: int, hashes: U64) -> Future[None]:
+    def prepare(self, number: int, hashes: U64) -> Future[Prepared]:
         """Fetches the pages and blocks of ordered hashes, in another thread."""
         return self._bytes.beside(
             lambda: self._reading(partial(self._prepare, number=number, hashes=hashes))
         )
 
-    def _prepare(self, opened: OpenFile, number: int, hashes: U64) -> None:
+    def _prepare(self, opened: OpenFile, number: int, hashes: U64) -> Prepared:
         answered: Flags = np.zeros(len(hashes), np.bool_)
         index = self._indexes.of_hashes(self.sections[number], opened, hashes, answered)
         if index is not None:
             last = np.uint64(index.last)
             blocks = locate(hashes, answered, index.firsts, last, index.row_starts, index.filters)
             _ensure_blocks(opened, index, blocks)
+        return (id(self), number), index
 
     def lookup(self, number: int, probe: Run, todo: Flags | None = None) -> Found:
         """Rows of the probe's keys in slice `number`; where `todo` is given, of those keys only."""
@@ -205,7 +206,11 @@ class SegmentFile:
 
     def _answer(self, opened: OpenFile, number: int, answer: Answer) -> None:
         probe, entry = answer.probe, self.sections[number]
-        index = self._indexes.of_hashes(entry, opened, probe.order, answer.mask)
+        key = (id(self), number)
+        if key in answer.prepared:
+            index = answer.prepared[key]
+        else:
+            index = self._indexes.of_hashes(entry, opened, probe.order, answer.mask)
         if index is None:
             return
         last = np.uint64(index.last)

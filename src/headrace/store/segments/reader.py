@@ -17,6 +17,10 @@ from headrace.files.logical import LogicalFile
 from headrace.format.segment import SectionEntry
 from headrace.row.arrays import I64, U8, U64, Flags
 from headrace.row.run import Run
+from headrace.store.segments.block_index import BlockIndex
+
+# The index of the blocks that the hashes may be in, by the file's `id` and the section.
+Prepared = tuple[tuple[int, int], BlockIndex | None]
 
 
 @dataclass(frozen=True)
@@ -62,7 +66,7 @@ class Segment(Protocol):
     def label(self) -> str:
         """The name that the store has for the file; empty where it needs none."""
 
-    def prepare(self, number: int, hashes: U64) -> Future[None]:
+    def prepare(self, number: int, hashes: U64) -> Future[Prepared]:
         """Fetches what a read of ordered hashes needs; only where the segment is far."""
 
     def answer(self, number: int, answer: Answer) -> None:
@@ -98,13 +102,15 @@ def index_bytes(segments: Iterable[Segment]) -> int:
     return sum(map(attrgetter("memory_bytes"), segments))
 
 
-def prepare(sections: Sequence[tuple[Segment, int]], hashes: U64) -> None:
+def prepare(sections: Sequence[tuple[Segment, int]], hashes: U64) -> list[Prepared]:
     """Fetches what a read of ordered hashes needs from several files at once; one fetches as it reads."""
     far = [(segment, number) for segment, number in sections if segment.is_far]
     far = [(segment, number) for segment, number in far if number in segment.sections]
-    if len(far) > 1:
-        for fetched in [segment.prepare(number, hashes) for segment, number in far]:
-            fetched.exception()  # the read meets the same trouble, and reports it
+    if len(far) < 2:
+        return []
+    fetched = [segment.prepare(number, hashes) for segment, number in far]
+    # After an error the read meets the same trouble, and reports it.
+    return [each.result() for each in fetched if each.exception() is None]
 
 
 def announce(sections: Sequence[tuple[Segment, int]], hashes: U64) -> None:
@@ -123,6 +129,7 @@ class Answer:
         self.words: U64 = np.zeros((len(probe), width), np.uint64)
         self.heap: U8 = np.empty(0, np.uint8)
         self.used = 0
+        self.prepared: dict[tuple[int, int], BlockIndex | None] = {}  # by file and section
         self.reads = self.read_bytes = 0
 
     def read(self, reads: int, read_bytes: int) -> None:
@@ -143,7 +150,8 @@ def lookup_all(segments: Sequence[Segment], number: int, probe: Run) -> Found:
 
 def answer_from(segments: Sequence[Segment], number: int, answer: Answer) -> None:
     """Adds the newest row of each key that `answer` has not found yet; `segments` newest first."""
-    prepare([(segment, number) for segment in segments], answer.probe.order)
+    sections = [(segment, number) for segment in segments]
+    answer.prepared.update(prepare(sections, answer.probe.order))
     for segment in segments:
         if answer.mask.all():
             break
