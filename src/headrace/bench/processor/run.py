@@ -4,8 +4,12 @@ All sides read the same files in the same batches. Spark's sides use its RocksDB
 checkpointing and Unix sockets to the workers. Each side first runs queries over small batches for some
 seconds, in which the JVM compiles its code. Then it runs the measured query: throughput is rows over batch
 time without the first batches. CPU time is that of all processes. It changes less than throughput where a
-machine does other work. The floor is the processor's own code over the same rows with dicts for
-state, on one core: no engine can be faster than that times the number of cores.
+machine does other work.
+
+There are two floors. One is the processor's own code over the same rows with dicts for state, on one core.
+The other is the stage: the same rows through the same shuffle and a Python stage that returns them. The
+bound adds the time of the stage to that of the code on all cores. An engine with user code in Spark's
+workers can only be faster where it overlaps the two.
 """
 
 from __future__ import annotations
@@ -23,6 +27,7 @@ from headrace.bench.common.cpu import used_s
 from headrace.bench.common.follow import Ran, follow
 from headrace.bench.common.session import local_session
 from headrace.bench.common.sides import CHANGELOG
+from headrace.bench.common.sides import floor as stage
 from headrace.bench.common.workload import FILES_PER_BATCH, Phase, Workload, write
 from headrace.bench.processor.classes import (
     COUNTED,
@@ -112,7 +117,7 @@ class Side:
     cpu_us_per_row: float
 
 
-Sides = dict[str, Side]  # "headrace", and "spark" or "builtin"
+Sides = dict[str, Side]  # "headrace", "spark" or "builtin"; then "stage" where there is a floor
 
 
 def run(*, quick: bool = False, only: list[str] | None = None, console: Console | None = None) -> str:
@@ -156,7 +161,8 @@ class _Bench:
         main = Phase("main", SKIPPED - 1 + case.batches, size.rows)
         write(Workload(keys, None, (Phase("load", 1, size.rows, load=True), main)), self.input(case))
         sides: Sides = {}
-        for name in ("headrace", "spark" if case.other is None else "builtin"):
+        names = ["headrace", "spark" if case.other is None else "builtin"]
+        for name in [*names, *([] if case.processor is None else ["stage"])]:
             self._warm_up(case, name, warm_up)
             begun_s = self._cpu_s()
             ran = self._ran(case, name, self.input(case), "measured")
@@ -181,9 +187,11 @@ class _Bench:
         )
         grouped = source.groupBy("key") if side == "spark" else hr.stream(source).groupBy("key")
         build = case.other if side == "builtin" and case.other is not None else case.build
+        results = stage(source, PARTITIONS, "key") if side == "stage" else build(grouped)
         title = f"{case.name}, {side}, {what}"
         checkpoint = self.scratch / f"checkpoint-{title}".replace(", ", "-").replace(" ", "-")
-        return follow(build(grouped), checkpoint, title, self.console, mode="update")
+        mode = "append" if side == "stage" else "update"
+        return follow(results, checkpoint, title, self.console, mode=mode)
 
     def _cpu_s(self) -> float:
         from headrace.spark.driver.driver import coordinator_for
@@ -192,16 +200,27 @@ class _Bench:
 
 
 def _report(sides: dict[str, Sides], floors: dict[str, float], quick: bool, console: Console) -> str:
-    titles = ("case", "rows/s", "other", "ratio", "CPU µs/row", "other", "floor rows/s and core")
+    titles = ("case", "rows/s", "other", "ratio", "CPU µs/row", "other", "code alone, rows/s", "bound")
     rows = [_line(name, sides[name], floors.get(name)) for name in sides]
     report.show(console, "processors", titles, rows)
     ratios, cpu = {}, {}
     for case in CASES:
         if case.name in sides:
-            ours, theirs = sides[case.name].values()
+            ours, theirs = _compared(sides[case.name])
             ratios[case.ratio] = ours.rows_per_s / theirs.rows_per_s
             cpu[case.ratio] = round(theirs.cpu_us_per_row / ours.cpu_us_per_row, 2)
     return report.last_line("processor", ratios, quick=quick, cpu_ratios=cpu, **_figures(sides, floors))
+
+
+def _compared(sides: Sides) -> tuple[Side, Side]:
+    """The two sides of a ratio."""
+    ours, theirs, *_ = sides.values()
+    return ours, theirs
+
+
+def _bound(sides: Sides, floor: float) -> float:
+    """Rows per second if user code on all cores follows the stage."""
+    return 1 / (1 / sides["stage"].rows_per_s + 1 / (floor * PARTITIONS))
 
 
 def _figures(sides: dict[str, Sides], floors: dict[str, float]) -> dict[str, Any]:
@@ -210,6 +229,7 @@ def _figures(sides: dict[str, Sides], floors: dict[str, float]) -> dict[str, Any
     }
     for name, floor in floors.items():
         per_s[name]["floor"] = round(floor)
+        per_s[name]["bound"] = round(_bound(sides[name], floor))
     cpu = {
         name: {side: round(one.cpu_us_per_row, 1) for side, one in both.items()}
         for name, both in sides.items()
@@ -218,11 +238,12 @@ def _figures(sides: dict[str, Sides], floors: dict[str, float]) -> dict[str, Any
 
 
 def _line(name: str, sides: Sides, floor: float | None) -> tuple[str, ...]:
-    ours, theirs = sides.values()
+    ours, theirs = _compared(sides)
     speeds = (
         f"{ours.rows_per_s:,.0f}",
         f"{theirs.rows_per_s:,.0f}",
         f"{ours.rows_per_s / theirs.rows_per_s:.1f}",
     )
     cpu = (f"{ours.cpu_us_per_row:.1f}", f"{theirs.cpu_us_per_row:.1f}")
-    return name, *speeds, *cpu, "" if floor is None else f"{floor:,.0f}"
+    bound = ("", "") if floor is None else (f"{floor:,.0f}", f"{_bound(sides, floor):,.0f}")
+    return name, *speeds, *cpu, *bound
