@@ -165,8 +165,11 @@ class _Bench:
         misses = [{"misses": float(step.reads.misses), "took": step.took_ms} for step in steps]
         title = "Keys looked up on demand, and ms of a batch"
         self._plot("adaptive", title, range(len(steps)), "", misses)
-        active = [step.active for step in steps]
-        runs = [(at, name) for at, name in enumerate(active) if not at or active[at - 1] != name]
+        runs = [
+            (at, step.active, step.reason)
+            for at, step in enumerate(steps)
+            if not at or steps[at - 1].active != step.active
+        ]
         self._console.print(f"adaptive: {runs}; settled within {settled} batches")
         return {}, {"settled_within": settled, "active": runs}
 
