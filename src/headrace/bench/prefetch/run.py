@@ -133,7 +133,11 @@ class _Bench:
         lru = by_size[1]["lru"]
         for waits in by_threshold.values():
             waits["lru"] = lru
-        sweeps = {"skew": by_skew, "share": by_size, "threshold": by_threshold}
+        sweeps: dict[str, dict[Any, dict[str, float]]] = {
+            "skew": dict(by_skew),
+            "share": dict(by_size),
+            "threshold": dict(by_threshold),
+        }
         for name, values in sweeps.items():
             self._plot(
                 name, f"p99.9 of the wait for state by {name}", [*values], "ms", list(values.values())
