@@ -24,7 +24,7 @@ from headrace.plan.spec import Fold, OperatorSpec
 from headrace.plan.work.changes.retracting import Retracting
 from headrace.plan.work.changes.top import Top
 from headrace.plan.work.dedup import Dedup
-from headrace.plan.work.joins.stream_join import Meets, StreamJoin
+from headrace.plan.work.joins.stream_join import Matching, Meets, StreamJoin
 from headrace.plan.work.registry import WORKS
 from headrace.prefetch.choices import Lookaheads
 from headrace.prefetch.controller import HOT, QUIET_BATCHES, SETTLING_BATCHES, Choice, after, begin
@@ -190,7 +190,13 @@ def test_candidates_are_for_stores_that_read_on_arrival() -> None:
     early = candidates_of(folding(None, "changes"), in_jvm=True, early=[RESULTS, SCOUT])
     assert early.names == (SCOUT, RESULTS, STAGE, DOOR)
     assert REASONS.keys() == WORKS.keys() - {work.name for work in (Fold, Retracting, Dedup, Top)}
-    for spec in (folding(TUMBLE, "final"), folding(SESSION, "final"), keeping(TUMBLE), joining("settled")):
+    for spec in (
+        folding(TUMBLE, "final"),
+        folding(SESSION, "final"),
+        keeping(TUMBLE),
+        joining("settled"),
+        joining("both", "anti"),
+    ):
         candidates = candidates_of(spec, in_jvm=True)
         assert candidates.names == ()
         assert candidates.reason
@@ -205,8 +211,8 @@ def test_joins_whose_rows_meet_when_they_come_have_candidates(meets: Meets) -> N
     assert caches_rows(folding(None, "changes").work)
 
 
-def joining(meets: Meets) -> OperatorSpec:
-    join = StreamJoin("inner", (), (), 0, 10, 2, meets)
+def joining(meets: Meets, how: Matching = "inner") -> OperatorSpec:
+    join = StreamJoin(how, (), (), 0, 10, 2, meets)
     return replace(folding(None, "changes"), work=join, delays_ms=(0, 0), timed=True, store="aar")
 
 

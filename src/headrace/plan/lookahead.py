@@ -98,7 +98,7 @@ def candidates_of(
 def reads_on_arrival(work: Work) -> bool:
     """Whether a row reads state when it comes."""
     if isinstance(work, StreamJoin):
-        return work.meets != "settled"
+        return work.meets == "arrival" or (work.meets == "both" and work.how != "anti")
     return isinstance(work, Fold | Retracting | Dedup | Top)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +44,7 @@ class Step:
     reads: StateReads
     took_ms: float
     memory_bytes: int
+    reason: str = ""
 
 
 @contextmanager
@@ -102,8 +103,8 @@ def _steps(player: Player, batches: int, set_ms: Callable[[float], None]) -> Ite
         set_ms(SLOW_MS if batch < FASTER else FAST_MS)
         keys, others = _keys(random), _keys(random)
         step = _step(player, choice, keys, others if choice.active == SCOUT and batch >= CHANGED else keys)
+        yield replace(step, reason=choice.reason)
         choice = after(choice, step.reads, CANDIDATES, "auto")
-        yield step
 
 
 def _step(player: Player, choice: Choice, keys: I64, hinted: I64) -> Step:

@@ -86,7 +86,7 @@ def batch_of_file(checkpoint: Path, progress: list[Any]) -> dict[str, int]:
 def ended_ms(progress: Any) -> float:
     """When a batch ended, by the clock of this machine."""
     begun = datetime.fromisoformat(progress.timestamp.replace("Z", "+00:00"))
-    return begun.timestamp() * 1000 + progress.durationMs["triggerExecution"]
+    return begun.timestamp() * 1000 + float(progress.durationMs["triggerExecution"])
 
 
 def latencies_ms(feeder: Feeder, batches: Mapping[str, int], ends_ms: Mapping[int, float]) -> np.ndarray:

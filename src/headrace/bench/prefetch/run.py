@@ -133,7 +133,11 @@ class _Bench:
         lru = by_size[1]["lru"]
         for waits in by_threshold.values():
             waits["lru"] = lru
-        sweeps = {"skew": by_skew, "share": by_size, "threshold": by_threshold}
+        sweeps: dict[str, dict[Any, dict[str, float]]] = {
+            "skew": dict(by_skew),
+            "share": dict(by_size),
+            "threshold": dict(by_threshold),
+        }
         for name, values in sweeps.items():
             self._plot(
                 name, f"p99.9 of the wait for state by {name}", [*values], "ms", list(values.values())
@@ -165,8 +169,11 @@ class _Bench:
         misses = [{"misses": float(step.reads.misses), "took": step.took_ms} for step in steps]
         title = "Keys looked up on demand, and ms of a batch"
         self._plot("adaptive", title, range(len(steps)), "", misses)
-        active = [step.active for step in steps]
-        runs = [(at, name) for at, name in enumerate(active) if not at or active[at - 1] != name]
+        runs = [
+            (at, step.active, step.reason)
+            for at, step in enumerate(steps)
+            if not at or steps[at - 1].active != step.active
+        ]
         self._console.print(f"adaptive: {runs}; settled within {settled} batches")
         return {}, {"settled_within": settled, "active": runs}
 
