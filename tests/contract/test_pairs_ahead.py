@@ -1,5 +1,5 @@
-"""Protects joins that read the partners of rows ahead: whatever hints come, right, wrong, twice or lost,
-and whenever their reads end or fail, results are those of the definition; in time, they spare reads."""
+"""Protects joins that read the partners of rows ahead. Whatever hints come, right, wrong, twice or lost,
+and whenever their reads end or fail, results are those of the definition. In time, they spare reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Protects every store's state against a compactor that is wrong: of each merge that a compactor may get,
+"""Protects every store's state against a compactor that is wrong. Of each merge that a compactor may get,
 the right output is accepted, and one with other rows is refused before a version names it."""
 
 from __future__ import annotations

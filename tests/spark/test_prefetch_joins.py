@@ -1,4 +1,4 @@
-"""Protects prefetching of joins in a running Spark: hints from the stage before the shuffle bring the rows
+"""Protects prefetching of joins in a running Spark. Hints from the stage before the shuffle bring the rows
 of a static table and of the other stream ahead, and results are those of Spark's own join."""
 
 from __future__ import annotations

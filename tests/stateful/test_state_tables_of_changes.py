@@ -1,4 +1,4 @@
-"""Protects state as a table of distinct values, changing groups, top-N, dedup and joins by key: a version
+"""Protects state as a table of distinct values, changing groups, top-N, dedup and joins by key. A version
 reads back as the model's rows of its moment, and changes between versions are those of the models."""
 
 from __future__ import annotations

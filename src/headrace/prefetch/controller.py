@@ -2,7 +2,7 @@
 
 It begins without hints. Rows that wait for state activate the latest candidate. The latest candidate whose
 slack covers the time of a read is taken. The time from hint to use that 99 of 100 hashes have at least must
-exceed the time of reading that 99 of 100 do not exceed, and a margin; of the last three batches with reads
+exceed the time of reading that 99 of 100 do not exceed, and a margin. Of the last three batches with reads
 the median counts, so that one slow batch changes nothing. A candidate whose reads are not used
 is discarded with all candidates before it. Where batches look nothing up any more, hints end.
 

@@ -40,7 +40,8 @@ def _layout(manager: Any) -> Layout | None:
     blocks = getattr(manager, "blocks", ())
     if len(blocks) == 1:  # it has all columns, in their order
         values = blocks[0].values
-        return ((values.dtype, len(values)),) if type(values) is np.ndarray else None
+        is_plain = type(values) is np.ndarray
+        return ((values.dtype, len(values)),) if is_plain else None
     if not blocks or any(type(block.values) is not np.ndarray for block in blocks):
         return None
     return tuple((block.values.dtype, block.mgr_locs.as_array.tobytes()) for block in blocks)
