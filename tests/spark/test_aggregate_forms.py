@@ -97,14 +97,30 @@ def test_windows_and_kept_rows_take_conditions(spark: SparkSession, tmp_path: Pa
         n=hr.count(filter=BIG),
         middle=hr.median("v", filter=BIG),
         tops=hr.top("v", 2, by="o", filter=BIG),
+        most=hr.percentile("v", 0.9, filter=BIG),
+        about=hr.approx_percentile("v", 0.5, filter=BIG),
+        names=hr.collect_set("s", filter=BIG),
+        all_names=hr.collect_list("s", filter=BIG),
+        kinds=hr.count_distinct("s", filter=BIG),
+        spread=hr.var_pop("v", filter=BIG),
     )
+    shown = {
+        "names": F.sort_array("names"),
+        "all_names": F.sort_array("all_names"),
+        "spread": F.round("spread", 6),
+    }
+    result = result.select(*(shown.get(name, name) for name in result.columns))
     rows = [row for batch in run(result, tmp_path / "ck") for row in batch]
     spark.read.parquet(str(tmp_path / "in")).createOrReplaceTempView("rows")
     expected = spark.sql("""
         SELECT k, window(ts, '100 seconds') AS w, max_by(s, o), sort_array(collect_set(s)),
           count(*) FILTER (WHERE v > 40), median(v) FILTER (WHERE v > 40),
           transform(slice(sort_array(collect_list(CASE WHEN v > 40 AND o IS NOT NULL THEN struct(o, v) END),
-            false), 1, 2), x -> x.v)
+            false), 1, 2), x -> x.v),
+          percentile(v, 0.9) FILTER (WHERE v > 40), percentile_approx(v, 0.5) FILTER (WHERE v > 40),
+          sort_array(collect_set(s) FILTER (WHERE v > 40)),
+          sort_array(collect_list(s) FILTER (WHERE v > 40)),
+          count(DISTINCT s) FILTER (WHERE v > 40), round(var_pop(v) FILTER (WHERE v > 40), 6)
         FROM rows WHERE ts < '2050-01-01' GROUP BY 1, 2
     """)
     assert sorted(rows, key=repr) == sorted((tuple(row) for row in expected.collect()), key=repr)
