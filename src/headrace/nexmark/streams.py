@@ -32,9 +32,10 @@ class Streams:
 
 def streams_of(events: DataFrame, delay: str = DELAY) -> Streams:
     """The streams from wide rows: `event_type`, a struct per kind, `dateTime`."""
-    marked = events.withWatermark("dateTime", delay)
+    flat = _flat(events)
+    marked = flat.withWatermark("dateTime", delay)
     persons, auctions, bids = (_view(marked, number, kind) for number, kind in enumerate(KINDS))
-    return Streams(persons, auctions, bids, _view(events, 2, "bid"), side_table(events.sparkSession))
+    return Streams(persons, auctions, bids, _view(flat, 2, "bid"), side_table(events.sparkSession))
 
 
 def read(spark: SparkSession, options: Mapping[str, str], *, only_bids: bool = False) -> Streams:
@@ -58,8 +59,21 @@ def side_table(spark: SparkSession) -> DataFrame:
     return spark.range(SIDE_ROWS).selectExpr("id AS key", "CAST(id AS STRING) AS value")
 
 
+def _flat(events: DataFrame) -> DataFrame:
+    """All fields as columns of their own, so that a file is read only as far as a query needs it.
+
+    Spark prunes fields of structs below a projection, but not through a watermark.
+    """
+    fields = [
+        F.col(f"{kind}.{name}").alias(f"{kind}_{name}")
+        for kind in KINDS
+        for name in schema(kind).names
+        if name != "dateTime"
+    ]
+    return events.select("event_type", "dateTime", *fields)
+
+
 def _view(events: DataFrame, number: int, kind: str) -> DataFrame:
-    names = [name for name in schema(kind).names if name != "dateTime"]
-    columns = [F.col(f"{kind}.{name}").alias(name) for name in names]
-    columns.insert(schema(kind).names.index("dateTime"), F.col("dateTime"))
+    names = schema(kind).names
+    columns = [F.col(name if name == "dateTime" else f"{kind}_{name}").alias(name) for name in names]
     return events.where(F.col("event_type") == number).select(*columns)
