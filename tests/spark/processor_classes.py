@@ -70,23 +70,6 @@ class AllStates(StatefulProcessor):
         pass
 
 
-class AllStatesFrames(AllStates):
-    """The same over frames."""
-
-    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[pd.DataFrame]:
-        named = (row for frame in rows for row in frame.itertuples())
-        yield from map(as_frame, super().handleInputRows(key, named, timerValues))
-
-    def handleExpiredTimer(
-        self, key: Any, timerValues: Any, expiredTimerInfo: Any
-    ) -> Iterator[pd.DataFrame]:
-        yield from map(as_frame, super().handleExpiredTimer(key, timerValues, expiredTimerInfo))
-
-
-def as_frame(row: Row) -> pd.DataFrame:
-    return pd.DataFrame([row.asDict()])
-
-
 class RunningCount(StatefulProcessor):
     """Exists, get and update per key."""
 

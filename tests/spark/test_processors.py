@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from processor_case import FAR, prepared, random_batches, run, write_batches
-from processor_classes import COUNTED, OUTPUT, AllStates, AllStatesFrames, RunningCount, RunningCountFrames
+from processor_classes import COUNTED, OUTPUT, AllStates, RunningCount, RunningCountFrames
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, Row, SparkSession
 
@@ -34,27 +34,20 @@ def theirs(df: DataFrame) -> Any:
     return df.withWatermark("ts", "10 seconds").groupBy("id")
 
 
-def all_states(grouped: Any, style: str) -> DataFrame:
-    """The processor of all state types on either API."""
-    arguments = (OUTPUT, "Update", "EventTime")
-    if style == "row":
-        frame: DataFrame = grouped.transformWithState(AllStates(), *arguments)
-    else:
-        frame = grouped.transformWithStateInPandas(AllStatesFrames(), *arguments)
-    return frame
-
-
-@pytest.mark.parametrize(("seed", "style"), [(1, "row"), (2, "row"), (3, "pandas")])
-def test_all_states_and_timers_are_sparks(
-    spark: SparkSession, tmp_path: Path, seed: int, style: str
-) -> None:
+@pytest.mark.parametrize("seed", [1, 2])
+def test_all_states_and_timers_are_sparks(spark: SparkSession, tmp_path: Path, seed: int) -> None:
     batches = random_batches(seed)
     rows: dict[str, Counter[tuple[Any, ...]]] = {"ours": Counter(), "theirs": Counter()}
     for first, part in ((0, batches[:3]), (3, batches[3:])):  # a restart in between
         write_batches(tmp_path / "in", part, first)
         for name, grouped in (("ours", ours), ("theirs", theirs)):
             rows[name] += run(
-                spark, tmp_path, name, lambda df, grouped=grouped: all_states(grouped(df), style)
+                spark,
+                tmp_path,
+                name,
+                lambda df, grouped=grouped: grouped(df).transformWithState(
+                    AllStates(), OUTPUT, "Update", "EventTime"
+                ),
             )
     assert {row[1] for row in rows["ours"]} == {"rows", "timer"}
     assert rows["ours"] == rows["theirs"]
