@@ -37,11 +37,10 @@ def stacked(frames: list[pd.DataFrame]) -> pd.DataFrame | None:
 
 def _layout(manager: Any) -> Layout | None:
     """The type and the columns of each matrix; None where values are no plain arrays of NumPy."""
-    blocks = getattr(manager, "blocks", ())
+    blocks: Any = getattr(manager, "blocks", ())
     if len(blocks) == 1:  # it has all columns, in their order
         values = blocks[0].values
-        is_plain = type(values) is np.ndarray
-        return ((values.dtype, len(values)),) if is_plain else None
+        return ((values.dtype, len(values)),) if type(values) is np.ndarray else None
     if not blocks or any(type(block.values) is not np.ndarray for block in blocks):
         return None
     return tuple((block.values.dtype, block.mgr_locs.as_array.tobytes()) for block in blocks)
