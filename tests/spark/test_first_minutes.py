@@ -14,6 +14,7 @@ from streaming_case import Case
 import headrace as hr
 from headrace.errors import OperatorChanged, QueryError
 from headrace.spark.build.joins.request import spelled
+from headrace.spark.tables.shipped import shipped as shipped_source
 from headrace.spark.task.apply_calls import user_frames
 from headrace.spark.task.task import shipped
 
@@ -24,9 +25,9 @@ class Absent(importlib.abc.MetaPathFinder):
         if name.partition(".")[0] == "headrace":
             raise ModuleNotFoundError(f"No module named {name!r}")
 sys.meta_path.insert(0, Absent())
-task = pickle.load(open(sys.argv[1], "rb"))
+loaded = pickle.load(open(sys.argv[1], "rb"))
 try:
-    task(iter(()))
+    loaded({} if isinstance(loaded, type) else iter(()))
 except RuntimeError as error:
     print(error)
 """
@@ -53,6 +54,16 @@ def test_a_worker_without_the_package_answers_in_one_sentence(tmp_path: Path) ->
     command = [sys.executable, "-c", LACKING, str(path)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert "headrace_totals" in done.stdout
+    assert "lacks Headrace" in done.stdout
+    assert len(done.stdout.splitlines()) == 1
+
+
+def test_a_python_without_the_package_cannot_read_state_and_answers_in_one_sentence(tmp_path: Path) -> None:
+    path = tmp_path / "source"
+    path.write_bytes(dumps(shipped_source(("address", "secret"))))
+    command = [sys.executable, "-c", LACKING, str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "format headrace" in done.stdout
     assert "lacks Headrace" in done.stdout
     assert len(done.stdout.splitlines()) == 1
 
