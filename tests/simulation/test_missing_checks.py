@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from headrace.checkpoint import log, log_check, runs
+from headrace.coordinator.placing.pins import Pins
 from headrace.host.state import opening, partition, run_guard, transaction
 from headrace.testing.simulation.many import run_seeds
 
@@ -28,15 +29,16 @@ def always(*_: Any) -> bool:
     return True
 
 
-CHECKS: dict[str, tuple[Any, str, Callable[..., Any]]] = {
+CHECKS: dict[str, tuple[Any, str, Any]] = {
     "an entry of a newer start refuses an older one's": (log.Draft, "_refuse_newer", nothing),
     "a newer claim of a partition fences an older one": (partition.Claim, "__lt__", never),
     "a fenced transaction stops": (transaction.PartitionTransaction, "check", nothing),
     "a commit looks at the runs": (run_guard.RunGuard, "check", nothing),
     "a start that was overtaken claims no run": (runs, "ensure_current", nothing),
-    "a version on storage overtakes an older one in memory": (opening, "overtakes", never),
     "an entry in the log counts before an older version on storage": (opening, "precedes", never),
     "an entry that is recovered is whole": (log_check, "_is_whole", always),
+    "an entry has a checksum": (log, "zlib", SimpleNamespace(crc32=lambda *_: 0)),
+    "a version that is in a log only keeps its partition there": (Pins, "holds", never),
 }
 
 
