@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_store_pairs import LookingBack, Model, Row, batch_of, epochs, rows, run, spec_of
+from pairs_model import LookingBack, Model, Row, batch_of, epochs, rows, run, spec_of
 
 from headrace.host.ahead.hints import hint_rows
 from headrace.plan.spec import HASH, LEFT, RIGHT, SIDE

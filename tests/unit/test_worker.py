@@ -11,11 +11,11 @@ import weakref
 
 import pytest
 
-import headrace.spark.task.worker
+import headrace.spark.bridge.worker
 
 PROGRAM = f"""
 import gc
-from {headrace.spark.task.worker.__name__} import FREEZING_TASKS, sparing
+from {headrace.spark.bridge.worker.__name__} import FREEZING_TASKS, sparing
 
 kept = [gc.get_freeze_count()]
 for _ in range(FREEZING_TASKS + 2):
@@ -35,18 +35,18 @@ class Ring:
 def test_what_is_there_after_the_first_tasks_is_frozen_and_no_more() -> None:
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True)
     before, *kept = map(int, done.stdout.split())
-    frozen = kept[headrace.spark.task.worker.FREEZING_TASKS - 1]
+    frozen = kept[headrace.spark.bridge.worker.FREEZING_TASKS - 1]
     assert before < 1_000 < kept[0] <= frozen
-    assert kept[headrace.spark.task.worker.FREEZING_TASKS :] == [frozen] * 2
+    assert kept[headrace.spark.bridge.worker.FREEZING_TASKS :] == [frozen] * 2
 
 
 def test_garbage_of_a_task_is_collected_and_not_frozen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(headrace.spark.task.worker, "_ended", 0)
+    monkeypatch.setattr(headrace.spark.bridge.worker, "_ended", 0)
     ring = Ring()
     seen = weakref.ref(ring)
     del ring
     try:
-        assert list(headrace.spark.task.worker.sparing(iter([1]))) == [1]
+        assert list(headrace.spark.bridge.worker.sparing(iter([1]))) == [1]
         assert seen() is None
     finally:
         gc.unfreeze()

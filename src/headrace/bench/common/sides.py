@@ -57,7 +57,7 @@ def shuffled(rows: Any, partitions: int, *keys: str) -> Any:
 
 
 def _same(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    from headrace.spark.task.worker import sparing
+    from headrace.spark.bridge.worker import sparing
 
     yield from sparing(batches)
 

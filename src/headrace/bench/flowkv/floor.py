@@ -38,7 +38,7 @@ def query(name: str, partitions: int, *streams: Any) -> Any:
 
 
 def _consumed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    from headrace.spark.task.worker import sparing
+    from headrace.spark.bridge.worker import sparing
 
     for _ in sparing(batches):
         pass

@@ -60,7 +60,7 @@ def rows(floor: str, streams: Streams, partitions: int) -> DataFrame:
 
 
 def _consumed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    from headrace.spark.task.worker import sparing
+    from headrace.spark.bridge.worker import sparing
 
     for _ in sparing(batches):
         pass

@@ -10,8 +10,8 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
+from headrace.spark.bridge.worker import seldom_collecting
 from headrace.spark.processors.rows import row_maker
-from headrace.spark.task.worker import seldom_collecting
 
 ROWS = 50_000
 

@@ -64,23 +64,22 @@ class Joining:
         other : Stream
             The right stream. Both streams need a watermark, unless the keys alone decide.
         on : str or list
-            The keys: a column name, or a list of names and of pairs ``("<left>", "<right>")``. Keys of
-            different types are compared in the type that Spark would use. A null key never matches.
+            The keys: a column name, or a list of names and of pairs ``("<left>", "<right>")``. Types that
+            differ are compared as in Spark. A null key never matches.
         window : Tumbling, Sliding or Session, optional
             The window of a pair, such as ``hr.tumbling("10 seconds")``. Every window that contains both
             rows emits the pair when it closes; a session spans the rows of both streams. Event times are
             those of the watermarks, unless the window names a column that both streams have.
         how : {"inner", "left", "right", "full", "semi", "anti"}
             Which rows without a partner are emitted too, with nulls for the other stream. ``"semi"`` gives
-            left rows that have a partner, ``"anti"`` those that have none; neither goes with a window.
-            Spark's other spellings mean the same: ``"outer"``, ``"left_outer"`` and so on.
+            left rows with a partner, ``"anti"`` those without; neither goes with a window. Spark's other
+            spellings, such as ``"left_outer"``, mean the same.
         between : tuple of two durations, optional
-            Least and most of the left row's time less the right row's, both inclusive. With
-            ``("0 seconds", "1 hour")`` left rows match up to an hour after their partner. Pairs come out
-            at once. Rows without a partner come out once the watermark excludes one.
+            Least and most of the left row's time less the right row's, both inclusive: with
+            ``("0 seconds", "1 hour")`` left rows match up to an hour after their partner. Rows without a
+            partner come out once the watermark excludes one.
         retain : duration, optional
-            Rows of the two streams match if they are at most this far apart in event time. It bounds the
-            state of a join by keys.
+            Rows match if they are at most this far apart in event time. It bounds a join by keys.
         until : str or Column, optional
             A timestamp of the right stream. A right row matches left rows from its own event time until
             that time, both inclusive: bids and an open auction. Not for ``"right"`` and ``"full"``.
@@ -88,7 +87,7 @@ class Joining:
             Conditions beside equal keys, without a window. Over both streams any in an inner join,
             elsewhere comparisons, ``and``, ``or``, ``not``, ``is null``, ``+``, ``-``, ``*``, ``abs``.
         times : tuple of two columns, optional
-            Event times for ``between``, ``retain`` and ``until``, if they are not the watermarks'.
+            Event times for ``between``, ``retain`` and ``until``, if not the watermarks'.
 
         Returns
         -------

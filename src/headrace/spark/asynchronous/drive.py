@@ -19,7 +19,7 @@ from headrace.execution.record import Record
 from headrace.plan.times import TIMES
 from headrace.spark.asynchronous.context import CURRENT, CellRequest, KeyContext
 from headrace.spark.asynchronous.stepping import Stepper
-from headrace.spark.task.worker import seldom_collecting
+from headrace.spark.bridge.worker import seldom_collecting
 
 TURN_RECORDS = 256  # new records between two looks at completed I/O
 

@@ -45,8 +45,8 @@ def combine_task(spec: OperatorSpec) -> Callable[[RowBatches], RowBatches]:
     """The function to give to `mapInArrow` ahead of the shuffle; `spec` is combined."""
 
     def combine(batches: RowBatches) -> RowBatches:
+        from headrace.spark.bridge.worker import sparing
         from headrace.spark.build.combine import Combiner
-        from headrace.spark.task.worker import sparing
 
         return sparing(Combiner(spec).run(batches))
 

@@ -163,9 +163,9 @@ class Evaluation:
         self, client: HostClient, ticket: Ticket, rows: Iterable[pa.RecordBatch], answer: dict[str, Any]
     ) -> Generator[pa.RecordBatch, None, Summary]:
         """Runs the user's processor; its state is committed when all of its results were taken."""
+        from headrace.spark.bridge.worker import seldom_collecting
         from headrace.spark.processors.handle import QueryInfo
         from headrace.spark.processors.run import BatchTimes, over_state
-        from headrace.spark.task.worker import seldom_collecting
 
         assert self._plan.processor is not None
         talk = client.converse(ticket)

@@ -122,9 +122,9 @@ def task_of(plan: TaskPlan) -> Task:
     """The task as a function, named after the operator: Spark prints the name in plans."""
 
     def evaluate(batches: RowBatches) -> RowBatches:
+        from headrace.spark.bridge.worker import sparing
         from headrace.spark.task.evaluation import Evaluation, current_place
         from headrace.spark.task.task import as_started
-        from headrace.spark.task.worker import sparing
 
         return sparing(Evaluation(as_started(plan), current_place(plan.spec.name)).run(batches))
 
