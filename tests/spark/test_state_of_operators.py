@@ -1,4 +1,4 @@
-"""Protects the state of every operator as a table: while the query commits, a reader in a loop sees rows
+"""Protects the state of operators as a table: while the query commits, a reader in a loop sees rows
 of the model at some version and nothing in between; afterwards Spark reads versions, and what changed."""
 
 from __future__ import annotations
