@@ -1,18 +1,19 @@
-"""Queries of every kind of operator, and what the table of their state must have. Without late rows."""
+"""Queries of most kinds of operators, and what the table of their state must have. Without late rows.
+
+Processors have tests of their own (`test_state_of_processors.py`): their changes are cells.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame, Row
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.streaming import StatefulProcessor
 from streaming_case import Case, Event
 
 import headrace as hr
@@ -54,11 +55,6 @@ def highest(case: Case) -> DataFrame:
     return grouped.agg(most=hr.max("amount"), emit="changelog")
 
 
-def whole_table(case: Case) -> DataFrame:
-    names = case.spark.createDataFrame([("ann", "Ann"), ("joe", "Joe")], "user string, name string")
-    return plain(case).lookup(names, on="user", how="left", path=f"{case.checkpoint}-names")
-
-
 def amounts(key: Any, table: pa.Table) -> pa.Table:
     return pa.table({"n": [table.num_rows]})
 
@@ -66,27 +62,6 @@ def amounts(key: Any, table: pa.Table) -> pa.Table:
 def half_hours(times: pa.Array) -> tuple[pa.Array, pa.Array]:
     starts = pc.floor_temporal(times, 30, unit="minute")
     return starts, pc.add(starts, pa.scalar(1_800_000_000, pa.duration("us")))
-
-
-def folded(rows: pd.DataFrame, state: Any) -> Any:
-    counts = rows.groupby("user", as_index=False).agg(n=("amount", "size"))
-    if state is not None and len(state):
-        before = state.set_index("user")["n"]
-        counts["n"] += counts["user"].map(before).fillna(0).astype("int64")
-    return counts[["n"]], counts
-
-
-class Counts(StatefulProcessor):  # type: ignore[misc]
-    def init(self, handle: Any) -> None:
-        self.count = handle.getValueState("seen", "n bigint")
-
-    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Row]:
-        before = self.count.get()[0] if self.count.exists() else 0
-        self.count.update((before + sum(1 for _ in rows),))
-        yield Row(user=key[0])
-
-    def close(self) -> None:
-        pass
 
 
 # ── models ───────────────────────────────────────────────────────────────────────────────────
@@ -317,23 +292,5 @@ OPERATORS: dict[str, Operator] = {
     ),
     "settled history": Operator(
         lambda c: timed(c).history(pages(c), on="user", within="1 hour", settled=True), SIDES, 0, both_sides
-    ),
-    "lookup": Operator(
-        whole_table,
-        "user, side, name",
-        0,
-        lambda events: [("ann", "right", "Ann"), ("joe", "right", "Joe")],
-    ),
-    "processor": Operator(
-        lambda c: plain(c).groupBy("user").transformWithState(Counts(), "user string", "Update", "None"),
-        "user, seen.n",
-        1,
-        lambda events: [row[:2] for row in totals(events)],
-    ),
-    "vectorised": Operator(
-        lambda c: plain(c).groupBy("user").updateInPandas(folded, "n long", "user string, n long"),
-        "user, state.n",
-        1,
-        lambda events: [row[:2] for row in totals(events)],
     ),
 }
