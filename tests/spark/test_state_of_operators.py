@@ -1,5 +1,5 @@
-"""Protects the state of operators as a table: while the query commits, a reader in a loop sees rows
-of the model at some version and nothing in between; afterwards Spark reads versions, and what changed."""
+"""Protects the state of operators as a table. While the query commits, a reader in a loop sees rows
+of the model at some version and nothing in between. Afterwards Spark reads versions, and what changed."""
 
 from __future__ import annotations
 
