@@ -27,6 +27,7 @@ BATCHES: list[list[Event]] = [
     [("ann", 9, 2.5), ("zoe", 21, 1.5)],
     [("bob", 33, 8.0)],
 ]
+SHORT = 6  # each sixth kind of operator is also in the short run
 
 
 @pytest.fixture(autouse=True)
@@ -81,7 +82,13 @@ def in_spark(df: DataFrame, columns: str) -> Table:
     return Counter(tuple(map(value_of, row)) for row in df.selectExpr(*columns.split(", ")).collect())
 
 
-@pytest.mark.parametrize("name", OPERATORS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=() if at % SHORT == 0 else pytest.mark.long)
+        for at, name in enumerate(OPERATORS)
+    ],
+)
 def test_every_version_is_the_models_while_the_query_commits(case: Case, name: str) -> None:
     operator = OPERATORS[name]
     case.spark.conf.set("spark.sql.streaming.noDataMicroBatches.enabled", "false")
