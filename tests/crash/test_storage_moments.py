@@ -71,7 +71,7 @@ def test_a_host_killed_while_it_collects_loses_and_leaves_nothing(
     query.go_on(query.die(dying_at(moment, nth=nth)))
     blobs = FileBlobs.open(tmp_path / "shared", create=False)
     for _ in range(2):  # the first one finishes what dead collectors left
-        collect(blobs, PREFIX, len(BATCHES), RETAIN)
+        collect(blobs, PREFIX, OLDEST, RETAIN, folders=[f"{PREFIX}/p0000"])
     assert left_over(blobs) == set()
     versions = {attempt.version for name in blobs.list(PREFIX) if (attempt := parse_manifest(name))}
     assert versions == set(range(OLDEST, len(BATCHES) + 1))

@@ -74,8 +74,12 @@ def is_container_missing(error: Exception) -> bool:
 
 
 def is_past_end(error: Exception) -> bool:
-    """Whether a ranged read was refused because the object ends before the range."""
-    return _status(str(error)) == 416 or _code(str(error)) == "InvalidRange"
+    """Whether a ranged read was refused because the object ends before the range.
+
+    Some stores answer such a read with the whole object; then the client refuses it.
+    """
+    text = str(error)
+    return _status(text) == 416 or _code(text) == "InvalidRange" or "Wanted range starting at" in text
 
 
 _RESTORE = "bring the object back from a backup, or start again with a new checkpoint location"
