@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 from progress_rows import START_MS, batch_record
 
+from headrace.bench.page_client import reading
 from headrace.monitor.door import Door, applications, ask, only
 from headrace.monitor.history import FOLDER, HistoryWriter, LocalHistory
 from headrace.monitor.journal import Journal
@@ -108,6 +109,12 @@ def test_a_page_loads_updates_and_asks_nobody_else(view: View, journal: Journal,
     assert "see its log" in browser.until_text("the host ended (pid 7)")
     assert browser.hosts == {"127.0.0.1"}
     assert browser.errors == []
+
+
+def test_the_benchmarks_client_has_the_page_and_its_changes(view: View, journal: Journal) -> None:
+    with reading(view.url) as output:
+        journal.add(batch_record(12))
+        assert output.readline() == "changed\n"
 
 
 def test_lanes_for_reads_ahead_are_there_where_they_happen(journal: Journal) -> None:
