@@ -1,8 +1,8 @@
 """A client of the live view that takes what a browser would take, and renders nothing.
 
-`python -m headrace.bench.page_client <url>` prints `open` when it has the page's document, and `changed` at
-its first change; it reads until it is ended. It shows what an open page costs the driver, without the browser,
-which is on the machine of its user.
+`python -m headrace.bench.page_client <url>` prints `open` when it has the page's document, and `changed`
+at its first change; it reads until it is ended. It shows what an open page costs the driver, without the
+browser, which is on the machine of its user.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """`headrace bench view`: what the live view costs a query, and its memory over a long time at 1 Hz.
 
 The cost is the throughput of the `rmw` query with an open page over that without one, in turns.
-`throughput` has a client that takes all of the page and renders nothing, because a user's browser is on another machine.
-`with_browser` has a browser on the same cores, with the lowest priority. The long part runs a query with
-one batch per second beside an open page. Memory is that of the driver's Python process and of the page.
+`throughput` has a client that takes all of the page and renders nothing, because a user's browser is on
+another machine. `with_browser` has a browser on the same cores, with the lowest priority. The long part
+runs a query with one batch per second beside an open page. Memory is that of the driver's Python process
+and of the page.
 """
 
 from __future__ import annotations
