@@ -55,6 +55,11 @@ def highest(case: Case) -> DataFrame:
     return grouped.agg(most=hr.max("amount"), emit="changelog")
 
 
+def whole_table(case: Case) -> DataFrame:
+    names = case.spark.createDataFrame([("ann", "Ann"), ("joe", "Joe")], "user string, name string")
+    return plain(case).lookup(names, on="user", how="left", path=f"{case.checkpoint}-names")
+
+
 def amounts(key: Any, table: pa.Table) -> pa.Table:
     return pa.table({"n": [table.num_rows]})
 
@@ -292,5 +297,11 @@ OPERATORS: dict[str, Operator] = {
     ),
     "settled history": Operator(
         lambda c: timed(c).history(pages(c), on="user", within="1 hour", settled=True), SIDES, 0, both_sides
+    ),
+    "lookup": Operator(
+        whole_table,
+        "user, side, name",
+        0,
+        lambda events: [("ann", "right", "Ann"), ("joe", "right", "Joe")],
     ),
 }

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.inspect.forms import without_marks
 from headrace.inspect.partition import PartitionState, ranges
 from headrace.inspect.rows import Between
 from headrace.inspect.shown.batches import state_columns, state_schema
@@ -68,7 +69,7 @@ class Changes:
         with self.before.open_partition(partition) as old, self.after.open_partition(partition) as new:
             for kind, batch in changes_between(old, new):
                 for kept in self.after.selection.kept(batch):
-                    rows = as_table(self.after.columns, kept)
+                    rows = as_table(self.after.columns, without_marks(self.after.spec, kept))
                     kinds = pa.array([kind]).take(pa.array(np.zeros(len(rows), np.int64)))
                     yield pa.RecordBatch.from_arrays([kinds, *rows.columns], schema=self.schema)
 

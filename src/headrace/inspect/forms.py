@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import reduce
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from headrace.inspect.changing import BagTableRows, LivingRows
 from headrace.inspect.rows import (
@@ -21,6 +25,7 @@ from headrace.plan.window import kind_of
 from headrace.plan.work.changes.distinct import Distinct
 from headrace.plan.work.changes.retracting import Retracting
 from headrace.plan.work.changes.top import Top
+from headrace.plan.work.joins.stream_join import StreamJoin
 from headrace.store.adaptive.migrate import layout_at
 from headrace.store.base.files import of_kind
 from headrace.store.cells.rows import cell_spec
@@ -43,6 +48,13 @@ def table_spec(spec: OperatorSpec) -> OperatorSpec:
     cells = cell_spec(spec)
     keys = (*spec.keys, replace(cells.keys[-1], label="cell"))
     return replace(cells, keys=keys, inputs=(replace(cells.inputs[0], label="value"),), shown=())
+
+
+def without_marks(spec: OperatorSpec, batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Rows without those that mark a generation of a static table, which have no key."""
+    if not isinstance(spec.work, StreamJoin) or spec.work.generation is None:
+        return batch
+    return batch.filter(reduce(pc.or_, (pc.is_valid(batch.column(key.name)) for key in spec.keys)))
 
 
 def _kept(spec: OperatorSpec) -> OperatorSpec:

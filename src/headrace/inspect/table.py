@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from headrace.blob.base import Blobs
 from headrace.format.manifest import Manifest
-from headrace.inspect.forms import table_spec
+from headrace.inspect.forms import table_spec, without_marks
 from headrace.inspect.partition import PartitionState, open_partition
 from headrace.inspect.selection import Selection
 from headrace.inspect.shown.columns import TableColumn, as_table, schema_of, table_columns
@@ -71,7 +71,8 @@ class StateTable:
     def wire_batches(self, partition: int) -> Iterator[pa.RecordBatch]:
         """The selected rows of one partition as wire columns after the hash."""
         with self.open_partition(partition) as state:
-            yield from state.batches(self.selection)
+            for batch in state.batches(self.selection):
+                yield batch if self.accumulators else without_marks(self.spec, batch)
 
     def partition_batches(self, partition: int) -> Iterator[pa.RecordBatch]:
         """The selected rows of one partition."""
