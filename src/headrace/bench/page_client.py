@@ -46,10 +46,11 @@ async def _read(url: str) -> None:
         raise HeadraceError(f"{url} has no session", hint="take the address that hr.view gives")
     address = url.replace("http://", "ws://", 1) + "ws"
     socket = await websocket_connect(address, subprotocols=["bokeh", token[1]])
-    for part in _REQUEST:
-        await socket.write_message(part)
     signs = {'"PULL-DOC-REPLY"': "open", '"PATCH-DOC"': "changed"}
     while (message := await socket.read_message()) is not None:
+        if isinstance(message, str) and '"ACK"' in message:  # the server takes no request before
+            for part in _REQUEST:
+                await socket.write_message(part)
         for sign in [sign for sign in signs if isinstance(message, str) and sign in message]:
             print(signs.pop(sign), flush=True)
 
